@@ -147,7 +147,7 @@ let package = Package(
     .executableTarget(
       name: "services-benchmark",
       dependencies: [
-        "Locks", "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire",
+        "CPosix", "Locks", "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire",
         "ServiceValues", "SodiumPrimitives", "UnixSockets", .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(

@@ -6,6 +6,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/resource.h>
 #include <sys/wait.h>
 #ifdef __linux__
@@ -52,6 +55,13 @@ int cposix_set_dumpable(int on) {
 #else
     (void)on;
     return 0;
+#endif
+}
+
+void cposix_limit_arenas(void) {
+#ifdef __GLIBC__
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    mallopt(M_ARENA_MAX, count < 2 ? 2 : count > 64 ? 64 : (int)count);
 #endif
 }
 

@@ -18,6 +18,8 @@ public enum Program {
     StandardDescriptors.complete()
     cposix_crash_silently()
     _ = cposix_set_dumpable(0)
+    // What a neighbour's messages took does not stay in many arenas.
+    cposix_limit_arenas()
     let words = ProgramArguments.words
     let arguments = CommandArguments(words)
     var reportsJSON = false

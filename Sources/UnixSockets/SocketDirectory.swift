@@ -47,13 +47,16 @@ public enum SocketDirectory {
   /// Throws ``SocketError/unsafeDirectory(path:fault:)``, or ``SocketError/callFailed(operation:path:errno:)`` when it cannot be looked at.
   public static func check(_ path: String, _ requirement: Requirement) throws(SocketError) {
     var status = stat()
-    if lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFLNK {
+    guard lstat(path, &status) == 0 else {
+      throw .callFailed(operation: "stat", path: path, errno: errno)
+    }
+    if status.st_mode & S_IFMT == S_IFLNK {
       guard [0, geteuid()].contains(status.st_uid) else {
         throw .unsafeDirectory(path: path, fault: .ownedByAnotherUser)
       }
-    }
-    guard stat(path, &status) == 0 else {
-      throw .callFailed(operation: "stat", path: path, errno: errno)
+      guard stat(path, &status) == 0 else {
+        throw .callFailed(operation: "stat", path: path, errno: errno)
+      }
     }
     guard status.st_mode & S_IFMT == S_IFDIR else {
       throw .unsafeDirectory(path: path, fault: .notADirectory)

@@ -154,23 +154,36 @@ struct NeighbourTests {
     }
   }
 
-  @Test func aSandboxGetsHalfOfTheDisk() {
-    var charges = SandboxCharges()
-    #expect(charges.mustCountStored(in: 7, now: 0))
-    // It is counted first.
-    func store(_ byteCount: UInt64, free: UInt64) -> Bool { charges.store(byteCount, in: 7, free: free) }
-    #expect(!store(1, free: 1000))
-    charges.setStored(0, in: 7, now: 0)
-    #expect(!charges.mustCountStored(in: 7, now: 9_999) && charges.mustCountStored(in: 7, now: 10_000))
-    #expect(store(300, free: 1000))
-    // 300 are promised, 150 of them written.
-    #expect(store(200, free: 850))
-    #expect(!store(200, free: 700))
-    #expect(!store(.max, free: .max))
-    charges.setStored(100, in: 7, now: 10_000)
-    #expect(store(300, free: 900))
-    charges.setStored(nil, in: 7, now: 10_000)
-    #expect(charges.mustCountStored(in: 7, now: 10_000))
+  /// What is promised counts beside what is there, however often that is counted.
+  @Test func aSandboxGetsHalfOfTheDisk() throws {
+    var disk = SandboxDisk()
+    disk.join("com.example.a", 7)
+    func promise(_ byteCount: UInt64, free: UInt64) -> SandboxDisk.Promise? {
+      disk.promise(byteCount, 7, free: free)
+    }
+    func begins(at now: UInt64) -> Bool { disk.beginCounting(7, now: now) }
+    #expect(!disk.isCounted(7) && promise(1, free: 1000) == nil)
+    #expect(begins(at: 0) && !begins(at: 0))
+    disk.endCounting(0, 7, now: 0)
+    #expect(!begins(at: 9_999))
+    let first = try #require(promise(300, free: 1000))
+    let second = try #require(promise(200, free: 1000))
+    #expect(promise(1, free: 1000) == nil)
+    // All of the first and nothing of the second has come.
+    disk.countSoon(7)
+    #expect(begins(at: 100))
+    disk.endCounting(300, 7, now: 100)
+    #expect(promise(1, free: 700) == nil)
+    disk.end(first)
+    disk.end(second)
+    #expect(promise(1, free: 700) == nil)
+    #expect(begins(at: 10_100))
+    disk.endCounting(nil, 7, now: 10_100)
+    #expect(promise(1, free: 700) == nil)
+    disk.countSoon(7)
+    #expect(begins(at: 10_101))
+    disk.endCounting(300, 7, now: 10_101)
+    #expect(promise(200, free: 700) != nil && promise(.max, free: .max) == nil)
   }
 
   // MARK: A container that cannot be asked

@@ -40,7 +40,7 @@ struct CommitChangesTests {
         return
       }
       if entry.kind == .directory {
-        try transaction.dropSubtree(entry.file, transaction.subtree(entry.file))
+        try transaction.dropSubtree(entry.file)
       } else {
         try transaction.dropFile(entry.file)
       }

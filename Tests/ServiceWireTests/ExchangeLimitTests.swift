@@ -104,7 +104,7 @@ struct ExchangeLimitTests {
   @Test func keepsAsManyBytesOfRepliesAsTheLimitAndNotOneMore() throws {
     var limits = ExchangeLimits()
     limits.keptReplyByteCountMax =
-      2 * ReceivedRequests.keptByteCount(of: reply(1, byteCount: 1000)) + ReceivedRequests.answerByteCount
+      2 * reply(1, byteCount: 1000).keptByteCount + ReceivedRequests.answerByteCount
     var exchange = handling(3, limits: limits)
     #expect(try exchange.reply(reply(1, byteCount: 1000), now: 0).count == 1)
     var other = exchange

@@ -130,13 +130,13 @@ struct ExchangePacingTests {
     var (one, many) = (Fixture.request(1), Fixture.request(1))
     one.params.bytes = Data(count: 4000)
     many.params.array.elements = Array(repeating: .with { $0.boolean = true }, count: 1000)
-    #expect(ReceivedRequests.keptByteCount(of: many) > ReceivedRequests.keptByteCount(of: one) + 59_000)
+    #expect(many.keptByteCount > one.keptByteCount + 59_000)
   }
 
   @Test func takesAsManyBytesOfRequestsAsTheLimitAndNotOneMore() throws {
     var limits = ExchangeLimits()
     #expect(limits.requestByteCountMax == 64 << 20)
-    limits.requestByteCountMax = 2 * ReceivedRequests.keptByteCount(of: large(1, byteCount: 1000))
+    limits.requestByteCountMax = 2 * large(1, byteCount: 1000).keptByteCount
     var exchange = Fixture.opened(limits: limits)
     for n: UInt64 in 1...2 {
       #expect(

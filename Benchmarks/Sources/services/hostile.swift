@@ -19,6 +19,8 @@ enum Flood: String, CaseIterable {
   /// Keys of objects that cost most for their bytes; messages of files without bytes in many folders and in one, which are committed;
   /// such messages whose replies are not taken.
   case keys, folders, files, replies
+  /// Each id floods the app in another way.
+  case mixed
 
   static let idCount = 10
   static let connectionCount = 64
@@ -40,6 +42,14 @@ enum Flood: String, CaseIterable {
           group.addTask {
             while true { await self.ask(app, target) }
           }
+        }
+      case .mixed:
+        let kinds: [Flood] = [
+          .keys, .keep, .folders, .files, .replies, .silent, .lists, .elements, .calls, .pings,
+        ]
+        for (i, kind) in kinds.enumerated() {
+          let app = try await HostileApp("com.hostile.app\(i)", broker: path)
+          group.addTask { await kind.flood(app, target) }
         }
       case .pongs, .calls, .silent, .keep, .texts, .lists, .elements, .pings, .keys, .folders, .files,
         .replies:

@@ -17,11 +17,15 @@
 //   services-benchmark attack FLOOD DIR APP_ID; burn DIR APP_ID
 //   services-benchmark hold MIB
 import AppKinetics
+import CPosix
 @preconcurrency import Dispatch
 import Foundation
 import Logging
 import SecureFiles
 import ServiceBroker
+
+// As the program `dynamics` does.
+cposix_limit_arenas()
 
 let byteCount = 64
 let underWayMax = 1000

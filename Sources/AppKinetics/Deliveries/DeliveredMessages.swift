@@ -28,6 +28,8 @@ final class DeliveredMessages {
   private static let unclaimedCountMax = 1_024
   /// The number of the last one that was given to the handler.
   private var lastClaimed: UInt64 = 0
+  /// One was left since the next one is being read, perhaps before it.
+  private var wasLeft = false
   /// The numbers of replies that the app has removed while the handler's turn had not come.
   private var removed: Set<UInt64> = []
 
@@ -61,10 +63,10 @@ final class DeliveredMessages {
   /// A message takes about so much beside its contents.
   private static let messageByteCount = 4096
 
-  private func hold(_ queued: QueuedMessage, of sender: ApplicationID) {
+  private func hold(_ queued: QueuedMessage, _ offer: WireOffer, of sender: ApplicationID) {
     guard held[queued.arrival] == nil else { return }
     let files = OfferCharges.listedByteCount(queued.files.lazy.map(\.path.utf8.count))
-    let byteCount = Self.messageByteCount + queued.message.count + files
+    let byteCount = Self.messageByteCount + offer.keptByteCount + files
     held[queued.arrival] = (sender, byteCount)
     charge(byteCount, to: sender)
   }
@@ -102,7 +104,7 @@ final class DeliveredMessages {
         "a message in the queue cannot be read", metadata: ["arrival": "\(queued.arrival)"])
       return end(queued.arrival)
     }
-    hold(queued, of: application)
+    hold(queued, offer, of: application)
     let files = queued.files.map { ArrivedFile(path: $0.path, byteCount: $0.size) }
     switch offer.message {
     case .request(let wire):
@@ -157,6 +159,8 @@ final class DeliveredMessages {
       end(queued.arrival)
       return nil
     }
+    // Else it comes at the next start.
+    guard core.life == .running else { return nil }
     guard let unclaimedHandler, core.state == .running, !core.isStopping else {
       leave(queued, of: sender, wasGiven: isRedelivered)
       return nil
@@ -171,6 +175,7 @@ final class DeliveredMessages {
     countUnclaimed(of: sender, 1)
     runtime.keepUnclaimed(queued.arrival, wasGiven: wasGiven)
     lastClaimed = min(lastClaimed, queued.arrival - 1)
+    wasLeft = true
     claimNext(after: queued.arrival)
   }
 
@@ -230,13 +235,17 @@ final class DeliveredMessages {
       case .nothing = claiming
     else { return }
     claiming = .reading
+    wasLeft = false
     // Behind what is being stored.
     runtime.fileQueue.async(flags: .barrier) { [runtime, last = lastClaimed] in
       let found = Result {
         try runtime.container.store.claimMessage(after: last, skipping: runtime.leavingOut)
-          .map { (read: ReadMessage($0.queued), wasGiven: $0.wasGiven) }
       }
-      runtime.perform { $0.messages.claim(found) }
+      // Others wait for what has to be behind the claim, and not for the value.
+      runtime.fileQueue.async {
+        let read = found.map { $0.map { (read: ReadMessage($0.queued), wasGiven: $0.wasGiven) } }
+        runtime.perform { $0.messages.claim(read) }
+      }
     }
   }
 
@@ -271,7 +280,7 @@ final class DeliveredMessages {
     do {
       guard let (read, wasGiven) = try found.get() else { return }
       claiming = .handling(read.queued.arrival)
-      lastClaimed = read.queued.arrival
+      if !wasLeft { lastClaimed = read.queued.arrival }
       if let sender = try? ApplicationID(read.queued.sender) { countUnclaimed(of: sender, -1) }
       handle(read, isRedelivered: wasGiven)
     } catch {

@@ -27,6 +27,8 @@ final class IncomingDelivery: Sendable {
     var isUnwanted = false
     /// The bytes that the app is charged for the offer and its list of files.
     var heldByteCount = 0
+    /// The room on the disk that its sandbox was promised for it.
+    var promise: SandboxDisk.Promise?
     /// Counts offers and interruptions: what comes of an earlier one counts for nothing.
     var attempt: UInt64 = 0
     /// The position of its last offer among all offers of its sender.
@@ -99,6 +101,10 @@ final class IncomingDelivery: Sendable {
     set { guarded.withLock { $0.heldByteCount = newValue } }
   }
 
+  func setPromise(_ promise: SandboxDisk.Promise) { guarded.withLock { $0.promise = promise } }
+
+  func takePromise() -> SandboxDisk.Promise? { guarded.withLock { $0.promise.take() } }
+
   /// It is too late to refuse it.
   var isCommitting: Bool {
     get { guarded.withLock { $0.isCommitting } }
@@ -128,27 +134,26 @@ final class IncomingDelivery: Sendable {
   /// What the record of a file takes, about.
   private static let fileByteCount: UInt64 = 512
 
-  /// Begins to receive what was offered. The bytes that `counted` have stored are counted when there is somebody. Throws ``NoRoom`` for a message for which
-  /// there may be room later, and `noSpace` for one for which there will be none.
-  func begin(_ store: Container, from application: ApplicationID, counting counted: [String]) throws -> Room {
+  /// Begins to receive what was offered. `mayDiscard`: where there is no room, idle messages of others give way. Throws ``NoRoom`` for a message for
+  /// which there may be room later, and `noSpace` for one for which there will be none.
+  func begin(_ store: Container, from application: ApplicationID, mayDiscard: Bool) throws -> Room {
     let offer = offer
     try begin(store, ArrivingMessage(offer, from: application))
     try FailPoint.begun.passOrFail()
-    let needed = withArrival(\.missingByteCount) ?? 0
+    // Fewer than 2⁶² bytes and 2³² files.
+    let needed = (withArrival(\.missingByteCount) ?? 0) + offer.fileCount * Self.fileByteCount
     var free = try store.availableByteCount()
-    if needed > free {
+    // How much is free is nobody else's business.
+    guard needed <= StoragePause.waitingByteCountMax || needed / 16 <= free else {
+      throw ServicesError(.noSpace, detail: "the receiver's container")
+    }
+    if needed > free, mayDiscard {
       try store.discardIdleArrivals(toFree: needed - free)
       free = try store.availableByteCount()
     }
-    guard needed <= free, offer.fileCount <= (free - needed) / Self.fileByteCount else {
-      // How much is free is nobody else's business.
-      guard needed <= StoragePause.waitingByteCountMax || needed / 16 <= free else {
-        throw ServicesError(.noSpace, detail: "the receiver's container")
-      }
-      throw NoRoom(needed: needed, fileCount: offer.fileCount, free: free)
-    }
-    let stored = counted.isEmpty ? nil : try store.storedByteCount(of: counted)
-    return Room(needed: needed, free: free, stored: stored)
+    let room = Room(needed: needed, free: free)
+    guard needed <= free else { throw NoRoom(room: room) }
+    return room
   }
 
   /// Adds the files that the offer itself names. Returns how many are known when others are missing.

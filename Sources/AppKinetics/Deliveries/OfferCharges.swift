@@ -31,6 +31,9 @@ final class OfferCharges {
   /// A file or a folder counts so much.
   var itemByteCount: Int { peer.sandbox == 0 ? Self.listedFileByteCount : Self.committedItemByteCount }
 
+  /// An offer with its list of files.
+  func byteCount(of offer: WireOffer) -> Int { offer.keptByteCount + listedByteCount(offer.files) }
+
   func listedByteCount(_ files: [WireOfferedFile]) -> Int {
     files.reduce(0) { $0 + $1.path.count + itemByteCount }
   }
@@ -49,6 +52,7 @@ final class OfferCharges {
   func change(_ delivery: IncomingDelivery, to byteCount: Int) {
     let difference = byteCount - delivery.heldByteCount
     delivery.heldByteCount = byteCount
+    if byteCount == 0, let promise = delivery.takePromise() { peer.core.disk.end(promise) }
     charge(difference)
   }
 

@@ -28,9 +28,6 @@ struct OfferChecks {
   private func require(
     _ request: WireRequest, _ params: ReadValues.Value, fileCount: UInt64
   ) throws(ServicesError) {
-    guard peer.exchange.hasRoomForReplies else {
-      throw ServicesError(.limitExceeded, detail: "replies that wait for the app")
-    }
     let found = try peer.core.services.offer(of: request, from: peer)
     let params = try params.get()
     if found.validates {

@@ -26,6 +26,7 @@ final class PeerInbox {
   private var unwantedIDs: [Identifier] = []
   let charges: OfferCharges
   private let checks: OfferChecks
+  let room: SandboxRoom
   /// Deliveries that are being discarded.
   private var discardingCount = 0
   private let discarding = DispatchGroup()
@@ -46,11 +47,11 @@ final class PeerInbox {
     self.peer = peer
     charges = OfferCharges(peer)
     checks = OfferChecks(peer: peer)
+    room = SandboxRoom(peer)
   }
 
   private var runtime: Runtime { peer.runtime }
   private var core: Core { peer.core }
-  private var sandbox: UInt64 { peer.sandbox }
   private var news: ArrivalNews { ArrivalNews(peer: peer) }
 
   var isIdle: Bool {
@@ -144,8 +145,7 @@ final class PeerInbox {
     FailPoint.offered.pass()
     // Of an earlier offer nothing is held any more.
     charges.change(delivery, to: 0)
-    let byteCount =
-      ((try? offer.serializedBytes() as [UInt8])?.count ?? 0) + charges.listedByteCount(offer.files)
+    let byteCount = charges.byteCount(of: offer)
     guard charges.hold(byteCount, of: delivery, isAwaited: checks.isAwaitedReply(delivery)) == .taken else {
       // It may have been delivered before: it is not refused.
       remove(id)
@@ -235,6 +235,10 @@ final class PeerInbox {
   private func check(_ attempt: Attempt, _ params: ReadValues.Value) {
     do throws(ServicesError) {
       if let refusal = peer.deliveries.refusal(of: attempt.delivery.offer) { throw refusal }
+      // It comes again, and they are taken meanwhile.
+      if !attempt.delivery.isReply, !peer.exchange.hasRoomForReplies {
+        return putOff(attempt.id, detail: "replies that wait for the app")
+      }
       try checks.require(attempt.delivery, params, among: arriving.values)
       if !attempt.delivery.isReply, let reason = core.state.waitReason {
         held.append(attempt)
@@ -363,7 +367,8 @@ final class PeerInbox {
   }
 
   /// There is no room for a message, but for others there may be.
-  private func waitForRoom(_ attempt: Attempt) {
+  private func waitForRoom(_ attempt: Attempt, _ room: Room) {
+    self.room.discardIdle(for: attempt.id, room)
     guard unstored.count < StoragePause.roomWaitersMax else {
       return refuse(attempt.id, ServicesError(.noSpace, detail: "the receiver's container"))
     }
@@ -387,18 +392,21 @@ final class PeerInbox {
   // MARK: Receiving
 
   private func receive(_ attempt: Attempt) {
+    room.whenCounted { [unowned self] in if isCurrent(attempt) { begin(attempt) } }
+  }
+
+  private func begin(_ attempt: Attempt) {
     let delivery = attempt.delivery
     let list = listing(attempt)
-    // Of the apps whose bytes in the container count together.
-    let counted =
-      sandbox != 0 && core.charges.mustCountStored(in: sandbox, now: runtime.now)
-      ? core.applications(ofSandbox: sandbox).map(\.text) : []
-    run(attempt) { [store = runtime.container.store, application = peer.application] in
-      let room = try delivery.begin(store, from: application, counting: counted)
+    run(attempt) {
+      [store = runtime.container.store, application = peer.application, mayDiscard = peer.sandbox == 0] in
+      let room = try delivery.begin(store, from: application, mayDiscard: mayDiscard)
       let known = try delivery.addOfferedFiles()
       return (room: room, list: known.map(List.known) ?? .complete(list()))
     } then: { inbox, begun in
-      guard inbox.mayStore(begun.room) else { return inbox.waitForRoom(attempt) }
+      guard inbox.room.take(begun.room, for: attempt.delivery) else {
+        return inbox.waitForRoom(attempt, begun.room)
+      }
       switch begun.list {
       case .known(let fileCount):
         inbox.news.tellBeginning(of: attempt.delivery)
@@ -410,8 +418,8 @@ final class PeerInbox {
       // The offer has no answer yet, so that it may wait.
       if let error = error as? NoRoom {
         inbox.runtime.logger.notice(
-          "no room for a message", metadata: ["app": "\(inbox.peer.application)", "detail": "\(error)"])
-        inbox.waitForRoom(attempt)
+          "no room for a message", metadata: ["app": "\(inbox.peer.application)", "room": "\(error.room)"])
+        inbox.waitForRoom(attempt, error.room)
       } else if Shortage.isOfContainer(error) {
         inbox.containerFailed(error)
         inbox.waitForStorage(attempt)
@@ -419,21 +427,6 @@ final class PeerInbox {
         inbox.failed(attempt, error)
       }
     }
-  }
-
-  /// Apps of a sandbox get half of the disk; what they have begun and do not go on with makes room first.
-  private func mayStore(_ room: Room) -> Bool {
-    guard sandbox != 0 else { return true }
-    if let stored = room.stored, core.charges.mustCountStored(in: sandbox, now: runtime.now) {
-      core.charges.setStored(stored, in: sandbox, now: runtime.now)
-    }
-    if core.charges.store(room.needed, in: sandbox, free: room.free) { return true }
-    core.charges.setStored(nil, in: sandbox, now: runtime.now)
-    let senders = core.applications(ofSandbox: sandbox).map(\.text)
-    runtime.fileQueue.async { [store = runtime.container.store] in
-      try? store.discardIdleArrivals(toFree: room.needed, of: senders)
-    }
-    return false
   }
 
   /// The part of the list of files that is known after an offer.
@@ -636,19 +629,22 @@ final class PeerInbox {
 
   private func discardWithdrawn(_ id: Identifier, _ delivery: IncomingDelivery) {
     discard(delivery) { inbox, result in
-      guard case .success(let wasDelivered) = result else { return inbox.discardLater(id, delivery) }
-      if !wasDelivered { inbox.replyLost(delivery, .lost, PeerOutbox.replyLost) }
-      inbox.peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
+      switch result {
+      case .success(let wasDelivered):
+        if !wasDelivered { inbox.replyLost(delivery, .lost, PeerOutbox.replyLost) }
+        inbox.peer.deliveries.step { wasDelivered ? $0.committed(id) : $0.discarded(id) }
+      case .failure(let error): inbox.discardLater(id, delivery, error)
+      }
     }
   }
 
   /// Whether the app has it is not known: its sender waits until the container can be asked.
-  private func discardLater(_ id: Identifier, _ delivery: IncomingDelivery) {
-    guard undiscarded.count < Self.interruptedCountMax else {
+  private func discardLater(_ id: Identifier, _ delivery: IncomingDelivery, _ error: any Error) {
+    guard Shortage.isOfContainer(error), undiscarded.count < Self.interruptedCountMax else {
       return peer.deliveries.step { $0.leaveOpen(id, detail: Shortage.containerDetail) }
     }
     undiscarded.append((id, delivery))
-    storage.begin(at: runtime.now, isFailing: true)
+    storage.begin(at: runtime.now, isFailing: false)
   }
 
   func isCommittingReply(to request: Identifier) -> Bool {

@@ -30,18 +30,14 @@ struct StoragePause {
   mutating func reset() { pause = 0 }
 }
 
-/// The room on the disk for the contents of a message.
+/// The room on the disk for a message.
 struct Room: Sendable {
-  /// Bytes that are still to come.
+  /// Bytes that are still to come, and the records of the files.
   var needed: UInt64
   var free: UInt64
-  /// What the apps of the sender's sandbox have stored, when that was counted.
-  var stored: UInt64?
 }
 
 /// The container has no room for a message.
 struct NoRoom: Error {
-  var needed: UInt64
-  var fileCount: UInt64
-  var free: UInt64
+  var room: Room
 }

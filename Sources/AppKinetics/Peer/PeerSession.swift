@@ -182,6 +182,7 @@ final class PeerSession {
     core.charges.change(sandbox, from: charge, to: SandboxCharges.Charge())
     charge = SandboxCharges.Charge()
     sandbox = number
+    if number != 0 { core.disk.join(application.text, number) }
     readerTurn =
       number == 0 ? ReaderTurn() : core.peer(ofSandbox: number, besides: self)?.readerTurn ?? ReaderTurn()
     let limits = exchange.limits
@@ -190,6 +191,7 @@ final class PeerSession {
       messageCount: number == 0
         ? limits.fullChannelMessageCountMax : SandboxCharges.fullChannelMessageCountMax)
     updateCharge()
+    inbox.room.goOn()
   }
 
   /// A lane to an app in a sandbox is full earlier. The most that may wait is the same, so that any one message fits.

@@ -61,6 +61,17 @@ extension WireReply {
   }
 }
 
+extension WireOffer {
+  /// What it takes in memory without its list of files, about.
+  var keptByteCount: Int {
+    switch message {
+    case .request(let request): request.keptByteCount
+    case .reply(let reply): reply.keptByteCount
+    case nil: 0
+    }
+  }
+}
+
 /// A message of the container's queue and the value that came with it. Made where time may pass.
 struct ReadMessage: Sendable {
   let queued: QueuedMessage

@@ -48,6 +48,8 @@ final class Core {
   var services = OfferedServices()
   /// What the apps of sandboxes make this app keep.
   var charges = SandboxCharges()
+  /// The disk that they have.
+  var disk = SandboxDisk()
   /// Of offers under way, their lists of files, messages whose handlers have not returned, and callbacks that wait, of all apps together.
   var heldOfferByteCount = 0
   static let heldOfferByteCountMax = 256 << 20
@@ -224,11 +226,6 @@ final class Core {
   func requests(holding request: IncomingRequest) -> PeerRequests? {
     guard life == .running else { return nil }
     return (request.arrival == nil ? peers[request.sender] : peer(request.sender))?.requests
-  }
-
-  /// The apps of a sandbox that have a session.
-  func applications(ofSandbox number: UInt64) -> [ApplicationID] {
-    peers.values.filter { $0.sandbox == number }.map(\.application)
   }
 
   func peer(ofSandbox number: UInt64, besides other: PeerSession) -> PeerSession? {

@@ -62,6 +62,10 @@ int cposix_set_dumpable(int on);
 /// terminal. No memory is written to a core file.
 void cposix_crash_silently(void);
 
+/// Limits the arenas of glibc's malloc(3) to the processors, two at least: each keeps what it had once at most, and there are eight for each
+/// processor otherwise. Nothing where there is another malloc.
+void cposix_limit_arenas(void);
+
 /// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
 /// `environment`: NULL for that of this process.

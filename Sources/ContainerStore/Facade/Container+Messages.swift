@@ -114,16 +114,18 @@ extension Container {
   /// The messages that have begun to arrive.
   package func stagedMessages() throws -> [StagedMessage] { try messages.stagedMessages() }
 
-  /// Bytes of the segments of all files that these apps have sent: in their parts of the inbox, and of messages that have begun to arrive.
-  /// Throws `invalidName` for a sender that is no name.
+  /// Bytes of the segments of all files that these apps have sent, in their parts of the inbox, and of messages that have begun to arrive, and 512 for
+  /// each file and folder. Throws `invalidName` for a sender that is no name.
   package func storedByteCount(of senders: [String]) throws -> UInt64 {
     try messages.storedByteCount(of: senders)
   }
 
-  /// Lets go of messages that nothing is received into, of the named apps or of all, until so many bytes are free that were not. They
-  /// begin anew when they are offered again.
-  package func discardIdleArrivals(toFree byteCount: UInt64, of senders: [String]? = nil) throws {
-    try messages.discardIdleArrivals(toFree: byteCount, of: senders)
+  /// Lets go of messages that nothing is received into, of the named apps or of all and but for `id`, until so many bytes are free that were not;
+  /// of none when that is not enough. They begin anew when they are offered again.
+  package func discardIdleArrivals(
+    toFree byteCount: UInt64, of senders: [String]? = nil, keeping id: Identifier? = nil
+  ) throws {
+    try messages.discardIdleArrivals(toFree: byteCount, of: senders, keeping: id)
   }
 
   /// Bytes available in the file system, without the reserve for a full disk. Throws `ioFailed`.

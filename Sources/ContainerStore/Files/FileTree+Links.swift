@@ -164,7 +164,7 @@ extension Transaction {
   fileprivate func removeItem(_ parent: UInt64, _ name: FileName) throws {
     guard let entry = try entry(parent, name) else { return }
     if entry.kind == .directory {
-      try dropSubtree(entry.file, subtree(entry.file))
+      try dropSubtree(entry.file)
     } else {
       try dropFile(entry.file)
     }

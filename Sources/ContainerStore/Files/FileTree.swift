@@ -107,9 +107,10 @@ struct FileTree {
         let (parent, name) = try transaction.parent(of: place)
         let found = try transaction.existing(place)
         if found.inode.kind == .directory {
-          let below = try transaction.subtree(found.id)
-          guard below.isEmpty || recursively else { throw ContainerError(.directoryNotEmpty, path: text) }
-          try transaction.dropSubtree(found.id, below)
+          guard try recursively || transaction.entries(found.id).isEmpty else {
+            throw ContainerError(.directoryNotEmpty, path: text)
+          }
+          try transaction.dropSubtree(found.id)
         } else {
           try transaction.dropFile(found.id)
         }

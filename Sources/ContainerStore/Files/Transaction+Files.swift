@@ -17,16 +17,16 @@ extension Transaction {
     try replace(parent, name, with: file, kind: inode.kind)
   }
 
-  func dropSubtree(_ directory: UInt64, _ below: [(names: [FileName], file: FoundFile)]) throws {
+  /// Drops a directory and everything below it.
+  func dropSubtree(_ directory: UInt64) throws {
     // Drop the files in the order of their records in the tables.
-    for (_, file) in below.sorted(by: { $0.file.id < $1.file.id }) {
-      if file.inode.kind == .directory {
-        for (key, _) in try records(.entries(parent: file.id)) { delete(key) }
-        try dropDirectory(file.id)
-      } else {
-        try dropFile(file.id)
-      }
+    for item in try items(below: directory).sorted(by: { $0.file < $1.file }) {
+      if item.kind == .directory { try dropDirectoryWithEntries(item.file) } else { try dropFile(item.file) }
     }
+    try dropDirectoryWithEntries(directory)
+  }
+
+  private func dropDirectoryWithEntries(_ directory: UInt64) throws {
     for (key, _) in try records(.entries(parent: directory)) { delete(key) }
     try dropDirectory(directory)
   }

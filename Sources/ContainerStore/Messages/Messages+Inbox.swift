@@ -41,7 +41,7 @@ extension Messages {
           guard let parent = try transaction.directoryIfThere(names.dropLast()),
             let directory = try transaction.directoryIfThere(names)
           else { continue }
-          try transaction.dropSubtree(directory, try transaction.subtree(directory))
+          try transaction.dropSubtree(directory)
           try transaction.unlink(parent, names[2])
         }
       }

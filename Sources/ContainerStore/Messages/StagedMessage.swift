@@ -1,7 +1,10 @@
 import EncryptedFile
+package import SodiumPrimitives
 
 /// A message that has begun to arrive, as far as it is in the container.
 package struct StagedMessage: Sendable {
+  /// Nil when its record is damaged.
+  package var id: Identifier?
   /// Application id.
   package var sender: String
   /// The directory of its files.
@@ -21,7 +24,7 @@ extension Messages {
       return try records.entries(root).flatMap { sender, _ in
         try records.staged(of: sender).map { staging, record in
           StagedMessage(
-            sender: sender.description, directory: staging.path,
+            id: record?.key.id, sender: sender.description, directory: staging.path,
             storedByteCount: try records.storedByteCount(below: staging.directory),
             changed: try records.lastChange(of: staging),
             isUnderWay: record.map { arrivals.contains($0.key) } ?? false)
@@ -35,21 +38,24 @@ extension Messages {
       try senders.map(InboxName.sender).reduce(0) { sum, sender in
         try [InboxName.directory(of: sender), Staging.directory(of: sender)]
           .compactMap { try records.directoryIfThere($0) }
-          .reduce(sum) { $0 + (try records.storedByteCount(below: $1)) }
+          .reduce(sum) { $0 + (try records.storedByteCount(below: $1, recordByteCount: 512)) }
       }
     }
   }
 
   /// Lets go of messages that nothing is received into, until so many bytes are free that were not: of whoever has staged most
-  /// the one that has waited longest, and so on.
-  func discardIdleArrivals(toFree byteCount: UInt64, of senders: [String]?) throws {
+  /// the one that has waited longest, and so on. Of none when all of them have fewer.
+  func discardIdleArrivals(toFree byteCount: UInt64, of senders: [String]?, keeping id: Identifier?) throws {
     var staged = try stagedMessages().filter { senders?.contains($0.sender) ?? true }
+    func isIdle(_ message: StagedMessage) -> Bool {
+      !message.isUnderWay && message.storedByteCount > 0 && (id == nil || message.id != id)
+    }
+    guard byteCount <= staged.filter(isIdle).reduce(0, { $0 + $1.storedByteCount }) else { return }
     var missing = byteCount
     while missing > 0 {
-      let sums = Dictionary(grouping: staged, by: \.sender).mapValues {
-        $0.reduce(0) { $0 + $1.storedByteCount }
-      }
-      let idle = staged.indices.filter { !staged[$0].isUnderWay && staged[$0].storedByteCount > 0 }
+      let sums = Dictionary(grouping: staged, by: \.sender)
+        .mapValues { $0.reduce(0) { $0 + $1.storedByteCount } }
+      let idle = staged.indices.filter { isIdle(staged[$0]) }
       guard
         let next = idle.min(by: { a, b in
           let (sumA, sumB) = (sums[staged[a].sender]!, sums[staged[b].sender]!)
@@ -70,26 +76,33 @@ extension Messages {
 }
 
 extension CatalogSnapshot {
-  /// Bytes of the segments of all files below a directory that can be read. Memory does not grow with their number, but with that of one directory.
-  fileprivate func storedByteCount(below directory: UInt64) throws -> UInt64 {
+  /// Bytes of the segments of all files below a directory that can be read. Memory does not grow with their number, but with that of one
+  /// directory. Each item counts with its records.
+  fileprivate func storedByteCount(below directory: UInt64, recordByteCount: UInt64 = 0) throws -> UInt64 {
     var sum: UInt64 = 0
     var open = [directory]
+    var seen: Set<UInt64> = [directory]
     while let directory = open.popLast() {
-      var entries = try entries(directory)[...]
+      guard var entries = try whereRead({ try self.entries(directory)[...] }) else { continue }
       while !entries.isEmpty {
         let part = entries.prefix(1024)
         entries = entries.dropFirst(1024)
-        guard let inodes = try? inodes(part.map(\.entry.file)) else { continue }
-        for (entry, inode) in zip(part, inodes) {
-          switch entry.entry.kind {
-          case .directory: open.append(entry.entry.file)
-          case .file:
-            sum = try extents(entry.entry.file, inode).reduce(sum) { $0 + UInt64($1.storedByteCount) }
-          default: break
-          }
+        sum += recordByteCount * UInt64(part.count)
+        for (_, entry) in part where entry.kind == .directory && seen.insert(entry.file).inserted {
+          open.append(entry.file)
+        }
+        guard let inodes = try whereRead({ try self.inodes(part.map(\.entry.file)) }) else { continue }
+        for (entry, inode) in zip(part, inodes) where entry.entry.kind == .file {
+          let extents = try whereRead { try self.extents(entry.entry.file, inode) } ?? []
+          sum = extents.reduce(sum) { $0 + UInt64($1.storedByteCount) }
         }
       }
     }
     return sum
+  }
+
+  /// Nil for what is damaged.
+  private func whereRead<R>(_ body: () throws -> R) throws -> R? {
+    do { return try body() } catch let error as ContainerError where error.isDamage { return nil }
   }
 }

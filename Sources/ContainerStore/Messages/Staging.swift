@@ -123,7 +123,7 @@ extension Transaction {
   /// nothing if the directory is gone.
   func dropStaging(_ staging: Staging) throws {
     guard try isThere(staging) else { return }
-    try dropSubtree(staging.directory, try subtree(staging.directory))
+    try dropSubtree(staging.directory)
     let names = Staging.directory(of: staging.sender)
     try unlink(try directoryIfThere(names)!, staging.time)
     for count in (Staging.root.count...names.count).reversed() {

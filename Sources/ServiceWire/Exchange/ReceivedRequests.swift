@@ -134,14 +134,14 @@ struct ReceivedRequests: Sendable {
     var exceeded: WireFailure?
     if byteCount > room ?? Int.max {
       exceeded = .frameLimit
-    } else if !makeRoom(Self.keptByteCount(of: reply), &outputs) {
+    } else if !makeRoom(reply.keptByteCount, &outputs) {
       exceeded = Self.keptReplyLimit
     }
     if let exceeded {
       reply = refuse(id, reply, exceeded, &outputs)
       byteCount = WireChannelMessage.with { $0.reply = reply }.encodedByteCount
     }
-    end(id, .replied(reply), byteCount: byteCount, kept: Self.keptByteCount(of: reply), now: now)
+    end(id, .replied(reply), byteCount: byteCount, kept: reply.keptByteCount, now: now)
     answer(id, &channels, &outputs)
   }
 
@@ -178,21 +178,6 @@ struct ReceivedRequests: Sendable {
   static let answerByteCount = 2 << 10
   private static let keptReplyLimit = WireFailure.limitExceeded("kept reply bytes")
 
-  /// What a request takes until it is answered, about: 4 KiB for itself and its handler, and what
-  /// its params take.
-  static func keptByteCount(of request: WireRequest) -> Int {
-    (4 << 10) + (request.hasParams ? request.params.keptByteCount : 0)
-  }
-
-  static func keptByteCount(of reply: WireReply) -> Int {
-    switch reply.result {
-    case .params(let value): answerByteCount + value.keptByteCount
-    case .error(let error):
-      answerByteCount + error.text.utf8.count + (error.hasDetails ? error.details.keptByteCount : 0)
-    case .failure, nil: answerByteCount
-    }
-  }
-
   /// What goes to the consumer in place of a reply that is too long.
   private func refuse(
     _ id: Identifier, _ reply: WireReply, _ failure: WireFailure, _ outputs: inout [ExchangeOutput]
@@ -209,6 +194,8 @@ struct ReceivedRequests: Sendable {
   /// requests are not forgotten: their consumer must not hear that they never arrived.
   private mutating func makeRoom(_ byteCount: Int, _ outputs: inout [ExchangeOutput]) -> Bool {
     let room = keptReplyByteCountMax - byteCount
+    // Nobody else's reply is given up in vain.
+    guard room >= 0 else { return false }
     guard keptReplyByteCount > room else { return true }
     let unheard = requests.filter { $0.value.channel == nil && $0.value.replyByteCount > 0 }
     for (id, request) in unheard.sorted(by: { $0.value.brokenSince < $1.value.brokenSince }) {
@@ -335,12 +322,13 @@ struct ReceivedRequests: Sendable {
     }
     try request.check()
     guard request.attachments == 0 else { throw ProtocolViolation(fault: .unexpectedMessage) }
-    let byteCount = Self.keptByteCount(of: request)
+    let byteCount = request.keptByteCount
     guard byteCount <= keptRequestByteCountMax - keptRequestByteCount, hasRoomForReplies else {
       // It gives its credit back by itself.
       let refused = WireChannelMessage.with {
         $0.refused.id = id.data
-        $0.refused.failure = .limitExceeded("request bytes of one peer")
+        $0.refused.failure = .limitExceeded(
+          hasRoomForReplies ? "request bytes of one peer" : "kept reply bytes of one peer")
       }
       return outputs.append(.send(refused, on: number))
     }
@@ -418,7 +406,7 @@ struct ReceivedRequests: Sendable {
         requests[id]?.replySent = now
         if request.replyByteCount > channels[number]?.peerFrameByteCountMax ?? 0 {
           reply = refuse(id, reply, .frameLimit, &outputs)
-          let kept = Self.keptByteCount(of: reply)
+          let kept = reply.keptByteCount
           keptReplyByteCount += kept - request.keptReplyByteCount
           requests[id]?.keptReplyByteCount = kept
           requests[id]?.replyByteCount = WireChannelMessage.with { $0.reply = reply }.encodedByteCount
@@ -469,6 +457,24 @@ struct ReceivedRequests: Sendable {
         outputs.append(.send(.with { $0.noReply = noReply }, on: number))
       }
       channels.didSend(request.replyByteCount, on: number, &outputs)
+    }
+  }
+}
+
+extension WireRequest {
+  /// What a request takes until it is answered, about: 4 KiB for itself and its handler, and what
+  /// its params take.
+  package var keptByteCount: Int { (4 << 10) + (hasParams ? params.keptByteCount : 0) }
+}
+
+extension WireReply {
+  package var keptByteCount: Int {
+    let answerByteCount = ReceivedRequests.answerByteCount
+    return switch result {
+    case .params(let value): answerByteCount + value.keptByteCount
+    case .error(let error):
+      answerByteCount + error.text.utf8.count + (error.hasDetails ? error.details.keptByteCount : 0)
+    case .failure, nil: answerByteCount
     }
   }
 }

@@ -33,16 +33,6 @@ package struct SandboxCharges: Sendable {
   package static let queuedByteCountMax = 256 << 10
   package static let fullChannelMessageCountMax = 2048
 
-  /// Bytes that the apps of a sandbox have in this app's container, as they were counted, with what was promised since.
-  private struct Stored {
-    var byteCount: UInt64
-    /// When it is counted again, in milliseconds.
-    var until: UInt64
-  }
-
-  private var stored: [UInt64: Stored] = [:]
-  private static let countingInterval: UInt64 = 10_000
-
   /// Of one sandbox.
   package let limit: Charge
   private var charges: [UInt64: Charge] = [:]
@@ -59,27 +49,6 @@ package struct SandboxCharges: Sendable {
     guard before != after else { return }
     let charge = charges[sandbox, default: Charge()] - before + after
     charges[sandbox] = charge == Charge() ? nil : charge
-  }
-
-  // MARK: The disk
-
-  /// Whether it has to be counted first.
-  package func mustCountStored(in sandbox: UInt64, now: UInt64) -> Bool {
-    stored[sandbox].map { $0.until <= now } ?? true
-  }
-
-  package mutating func setStored(_ byteCount: UInt64?, in sandbox: UInt64, now: UInt64) {
-    stored[sandbox] = byteCount.map { Stored(byteCount: $0, until: now + Self.countingInterval) }
-  }
-
-  /// Takes room for further bytes of a sandbox's apps. False if they would have more than half of what is free without them.
-  package mutating func store(_ byteCount: UInt64, in sandbox: UInt64, free: UInt64) -> Bool {
-    // Of which nothing is known since, it is counted first.
-    guard let before = stored[sandbox]?.byteCount else { return false }
-    let (after, overflows) = before.addingReportingOverflow(byteCount)
-    guard !overflows, after / 2 <= free / 4 + before / 4 else { return false }
-    stored[sandbox]?.byteCount = after
-    return true
   }
 
   package subscript(_ sandbox: UInt64) -> Charge { charges[sandbox, default: Charge()] }
