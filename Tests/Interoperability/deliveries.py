@@ -6,6 +6,7 @@ each grain with a random key when it sends it.
 
 import fcntl
 import os
+import select
 import socket
 
 from connection import Fault
@@ -278,6 +279,8 @@ class Delivering:
         """Everything that follows goes in slots."""
         self.drain_bulk()
         self.given = Memory(count)
+        # Nothing waits here any more, but the socket may be full.
+        select.select([], [self.bulk], [], 10)
         socket.send_fds(self.bulk, [FRAME.pack(0, GIVEN, count)], [self.given.descriptor])
 
     def send_frame(self, stream, block, contents, is_in_slot=False):

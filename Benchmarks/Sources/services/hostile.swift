@@ -201,7 +201,7 @@ enum Flood: String, CaseIterable {
 
   private var fileCount: UInt64 {
     switch self {
-    case .folders: 150
+    case .folders: 100
     case .files: 20_000
     case .replies: 1
     default: 1 << 20

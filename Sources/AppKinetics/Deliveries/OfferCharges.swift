@@ -19,7 +19,7 @@ final class OfferCharges {
   /// A file of a list takes about so much beside its path.
   static let listedFileByteCount = 128
   /// The same of a file or folder with what its commit takes, which an app in a sandbox is charged from the beginning.
-  private static let committedItemByteCount = 1024
+  private static let committedItemByteCount = 1536
 
   init(_ peer: PeerSession) { self.peer = peer }
 
