@@ -113,20 +113,22 @@ extension CatalogReading {
     return found
   }
 
-  /// The same without names, which take the square of the depth in memory.
-  func items(below directory: UInt64) throws -> [DirectoryEntry] {
-    var found: [DirectoryEntry] = []
+  /// Calls `body` with a directory's entries, and with those of each directory below it, parents before children. Without the names on the
+  /// way to them, which take the square of the depth in memory.
+  func forEachDirectory(
+    in directory: UInt64,
+    _ body: (_ directory: UInt64, _ entries: [(name: FileName, entry: DirectoryEntry)]) throws -> Void
+  ) throws {
     var open = [directory]
     var seen: Set<UInt64> = [directory]
     while let directory = open.popLast() {
-      for (_, entry) in try entries(directory) {
-        found.append(entry)
-        guard entry.kind == .directory else { continue }
+      let entries = try entries(directory)
+      for (_, entry) in entries where entry.kind == .directory {
         guard seen.insert(entry.file).inserted else { throw Self.reachedTwice }
         open.append(entry.file)
       }
+      try body(directory, entries)
     }
-    return found
   }
 
   private static var reachedTwice: ContainerError {

@@ -112,7 +112,7 @@ extension Container {
   }
 
   /// The messages that have begun to arrive.
-  package func stagedMessages() throws -> [StagedMessage] { try messages.stagedMessages() }
+  package func stagedMessages() throws -> [StagedMessage] { try messages.stagedMessages(of: nil) }
 
   /// Bytes of the segments of all files that these apps have sent, in their parts of the inbox, and of messages that have begun to arrive, and 512 for
   /// each file and folder. Throws `invalidName` for a sender that is no name.

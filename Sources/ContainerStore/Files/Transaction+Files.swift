@@ -19,15 +19,17 @@ extension Transaction {
 
   /// Drops a directory and everything below it.
   func dropSubtree(_ directory: UInt64) throws {
-    // Drop the files in the order of their records in the tables.
-    for item in try items(below: directory).sorted(by: { $0.file < $1.file }) {
-      if item.kind == .directory { try dropDirectoryWithEntries(item.file) } else { try dropFile(item.file) }
+    var items: [DirectoryEntry] = []
+    try forEachDirectory(in: directory) { parent, entries in
+      for (name, entry) in entries {
+        delete(.entry(parent: parent, name: name))
+        items.append(entry)
+      }
     }
-    try dropDirectoryWithEntries(directory)
-  }
-
-  private func dropDirectoryWithEntries(_ directory: UInt64) throws {
-    for (key, _) in try records(.entries(parent: directory)) { delete(key) }
+    // Drop the files in the order of their records in the tables.
+    for item in items.sorted(by: { $0.file < $1.file }) {
+      if item.kind == .directory { try dropDirectory(item.file) } else { try dropFile(item.file) }
+    }
     try dropDirectory(directory)
   }
 

@@ -1,35 +1,37 @@
 import EncryptedFile
-package import SodiumPrimitives
+import SodiumPrimitives
 
 /// A message that has begun to arrive, as far as it is in the container.
 package struct StagedMessage: Sendable {
+  let staging: Staging
   /// Nil when its record is damaged.
-  package var id: Identifier?
-  /// Application id.
-  package var sender: String
-  /// The directory of its files.
-  package var directory: String
+  let key: ArrivalKey?
   /// Bytes of the segments of its files.
-  package var storedByteCount: UInt64
+  package let storedByteCount: UInt64
   /// When something came last: nanoseconds since 1970-01-01 UTC.
-  package var changed: Int64
+  package let changed: Int64
   /// Something is received into it.
-  package var isUnderWay: Bool
+  package let isUnderWay: Bool
+
+  /// Application id.
+  package var sender: String { staging.sender.description }
 }
 
 extension Messages {
-  func stagedMessages() throws -> [StagedMessage] {
+  /// Of the named apps, or of all.
+  func stagedMessages(of senders: [String]?) throws -> [StagedMessage] {
     try store.withSnapshot { records in
       guard let root = try records.directoryIfThere(Staging.root) else { return [] }
-      return try records.entries(root).flatMap { sender, _ in
-        try records.staged(of: sender).map { staging, record in
+      return try records.entries(root)
+        .filter { senders?.contains($0.name.description) ?? true }
+        .flatMap { try records.staged(of: $0.name) }
+        .map { staging, record in
           StagedMessage(
-            id: record?.key.id, sender: sender.description, directory: staging.path,
+            staging: staging, key: record?.key,
             storedByteCount: try records.storedByteCount(below: staging.directory),
             changed: try records.lastChange(of: staging),
             isUnderWay: record.map { arrivals.contains($0.key) } ?? false)
         }
-      }
     }
   }
 
@@ -46,9 +48,9 @@ extension Messages {
   /// Lets go of messages that nothing is received into, until so many bytes are free that were not: of whoever has staged most
   /// the one that has waited longest, and so on. Of none when all of them have fewer.
   func discardIdleArrivals(toFree byteCount: UInt64, of senders: [String]?, keeping id: Identifier?) throws {
-    var staged = try stagedMessages().filter { senders?.contains($0.sender) ?? true }
+    var staged = try stagedMessages(of: senders)
     func isIdle(_ message: StagedMessage) -> Bool {
-      !message.isUnderWay && message.storedByteCount > 0 && (id == nil || message.id != id)
+      !message.isUnderWay && message.storedByteCount > 0 && (id == nil || message.key?.id != id)
     }
     guard byteCount <= staged.filter(isIdle).reduce(0, { $0 + $1.storedByteCount }) else { return }
     var missing = byteCount
@@ -64,11 +66,8 @@ extension Messages {
       else { return }
       let message = staged.remove(at: next)
       try store.transaction(durability: store.soon) { transaction in
-        for (staging, record) in try transaction.staged(of: FileName(message.sender)!)
-        where staging.path == message.directory {
-          if let record, arrivals.contains(record.key) { continue }
-          try transaction.dropStaging(staging)
-        }
+        // Something may have begun to come meanwhile.
+        if message.key.map(arrivals.contains) != true { try transaction.dropStaging(message.staging) }
       }
       missing -= min(missing, message.storedByteCount)
     }

@@ -29,8 +29,6 @@ struct Staging {
   var sender: FileName
   var time: FileName
 
-  var path: String { StorePath.text(Self.directory(of: sender) + [time]) }
-
   /// The value of a record `77`.
   struct Record: Equatable {
     var key: ArrivalKey
