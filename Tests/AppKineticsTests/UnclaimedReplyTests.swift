@@ -10,7 +10,7 @@ import Testing
 /// Replies that no call awaits are stored until the app takes them.
 @Suite(.timeLimit(.minutes(10)))
 struct UnclaimedReplyTests {
-  /// Requests of a consumer whose process has ended since, and which the provider keeps.
+  /// Requests of an earlier process of the consumer, which the provider keeps.
   private func asked(
     _ world: TestApps, _ count: Int = 1
   ) async throws -> (provider: TestApp, consumer: TestApp, requests: [RequestID]) {
@@ -23,7 +23,18 @@ struct UnclaimedReplyTests {
       requests.append(try await consumer.services.send(request, to: provider.id).id)
     }
     while try provider.container.store.messageQueue().answerable.count < count { await Task.yield() }
-    try await world.end(consumer)
+    return (provider, try await world.restart(consumer), requests)
+  }
+
+  /// The same with a reply to each, which nobody awaits.
+  private func replied(
+    _ world: TestApps, _ count: Int
+  ) async throws -> (provider: TestApp, consumer: TestApp, requests: [RequestID]) {
+    let (provider, consumer, requests) = try await asked(world, count)
+    for request in requests {
+      try await provider.services.reply("late", to: request)
+      try await waitUntilTheOutboxIsEmpty(provider)
+    }
     return (provider, consumer, requests)
   }
 
@@ -38,7 +49,6 @@ struct UnclaimedReplyTests {
   @Test func isStoredWithItsFilesUntilAHandlerHasIt() async throws {
     try await withTestApps { world in
       var (provider, consumer, requests) = try await asked(world)
-      consumer = try await world.restart(consumer)
       try await provider.services.reply("late", attachments: ["/answer"], to: requests[0])
       try await waitUntilTheOutboxIsEmpty(provider)
       try provider.container.files.removeItem(atPath: "/answer")
@@ -63,12 +73,7 @@ struct UnclaimedReplyTests {
 
   @Test func areGivenOneAfterTheOther() async throws {
     try await withTestApps { world in
-      var (provider, consumer, requests) = try await asked(world, 20)
-      consumer = try await world.restart(consumer)
-      for request in requests {
-        try await provider.services.reply("late", to: request)
-        try await waitUntilTheOutboxIsEmpty(provider)
-      }
+      var (_, consumer, requests) = try await replied(world, 20)
       let replies = Box<UnclaimedReply>()
       let running = Box<Int>()
       consumer = try await world.restart(consumer) { services in
@@ -95,12 +100,7 @@ struct UnclaimedReplyTests {
   /// The process ends while its handler has the first of two that were stored.
   @Test func comesAgainWhenTheHandlerDidNotReturn() async throws {
     try await withTestApps { world in
-      var (provider, consumer, requests) = try await asked(world, 2)
-      consumer = try await world.restart(consumer)
-      for request in requests {
-        try await provider.services.reply("late", to: request)
-        try await waitUntilTheOutboxIsEmpty(provider)
-      }
+      var (_, consumer, requests) = try await replied(world, 2)
       let first = Box<UnclaimedReply>()
       consumer.services.onUnclaimedReply { reply in
         first.put(reply)
@@ -119,7 +119,6 @@ struct UnclaimedReplyTests {
   @Test func isRemovedWhenTheAppSaysSo() async throws {
     try await withTestApps { world in
       var (provider, consumer, requests) = try await asked(world, 2)
-      consumer = try await world.restart(consumer)
       for request in requests { try await provider.services.reply("late", to: request) }
       try await waitUntilTheOutboxIsEmpty(provider)
       while try await consumer.services.unclaimedReplies().count < 2 { await Task.yield() }
@@ -143,7 +142,6 @@ struct UnclaimedReplyTests {
   @Test func endsAfterTheStagingTime() async throws {
     try await withTestApps { world in
       var (provider, consumer, requests) = try await asked(world)
-      consumer = try await world.restart(consumer)
       try await provider.services.reply("late", attachments: ["/answer"], to: requests[0])
       try await waitUntilTheOutboxIsEmpty(provider)
       let stored = try await consumer.services.unclaimedReplies()
@@ -158,8 +156,7 @@ struct UnclaimedReplyTests {
   /// Without files, and an error with some.
   @Test func anErrorIsStoredToo() async throws {
     try await withTestApps { world in
-      var (provider, consumer, requests) = try await asked(world)
-      consumer = try await world.restart(consumer)
+      let (provider, consumer, requests) = try await asked(world)
       let error = ServiceReplyError(code: 7, text: "too late", attachments: ["/answer"])
       try await provider.services.reply(error: error, to: requests[0])
       try await waitUntilTheOutboxIsEmpty(provider)

@@ -231,7 +231,7 @@ enum Flood: String, CaseIterable {
     .with {
       $0.offer.id = Identifier.random().data
       $0.offer.number = app.nextNumber()
-      // Those of the other channel may be under way.
+      // The messages of the other channel may be under way.
       $0.offer.floor = max($0.offer.number, 65) - 64
       $0.offer.incarnation = app.incarnation
       $0.offer.fileCount = fileCount
@@ -263,7 +263,7 @@ enum Flood: String, CaseIterable {
   private static let marks =
     String(repeating: "\u{301}", count: 16_000) + String(repeating: "\u{316}", count: 16_000)
 
-  /// Of 1 MiB together.
+  /// The keys of one object, 1 MiB together.
   private static let costlyKeys = (0..<3800).map { number in
     WireValue.Member.with {
       $0.name = "\(number)a" + String(Self.marks.unicodeScalars.dropFirst(15_940).prefix(120))

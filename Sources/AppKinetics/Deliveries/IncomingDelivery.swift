@@ -131,7 +131,7 @@ final class IncomingDelivery: Sendable {
 
   // MARK: What has arrived
 
-  /// What the record of a file takes, about.
+  /// The record of a file takes about so much.
   private static let fileByteCount: UInt64 = 512
 
   /// Begins to receive what was offered. `mayDiscard`: where there is no room, idle messages of others give way. Throws ``NoRoom`` for a message for

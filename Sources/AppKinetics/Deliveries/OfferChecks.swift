@@ -1,7 +1,7 @@
 import ServiceValues
 import ServiceWire
 
-/// What is asked of a message of one other app before anything of it is copied, and once more before it is committed.
+/// The checks of a message of one other app, before anything of it is copied and once more before it is committed.
 struct OfferChecks {
   unowned let peer: PeerSession
 

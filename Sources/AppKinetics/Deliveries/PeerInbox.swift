@@ -250,7 +250,7 @@ final class PeerInbox {
     }
   }
 
-  /// Asked once more at the end: much may have changed since the offer.
+  /// The checks are made once more at the end, since much may have changed since the offer.
   private func mayCommit(_ attempt: Attempt) -> Bool {
     guard isCurrent(attempt) else { return true }
     do throws(ServicesError) {

@@ -33,9 +33,9 @@ final class PeerOutbox {
 
   var isIdle: Bool { outgoing.isEmpty }
 
-  /// What replies take here that the other app has not taken: it decides how many there are.
+  /// The memory for replies that the other app has not taken. It decides how many there are.
   private(set) var waitingReplyByteCount = 0
-  /// One takes about so much; all else of it is on the disk only.
+  /// The memory for one of them; all else of it is on the disk only.
   private static let waitingReplyByteCount = 16 << 10
 
   private func chargeReply(_ sign: Int) {

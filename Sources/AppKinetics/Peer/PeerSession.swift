@@ -38,8 +38,8 @@ final class PeerSession {
   private(set) lazy var deliveries = PeerDeliveries(self)
   /// The number of the sandbox that the app runs in, as it was introduced last; 0 for none.
   private(set) var sandbox: UInt64 = 0
-  /// The key that the other app has proved last.
-  private(set) var provenKey: Data?
+  /// The fingerprint of the key that the other app has proved last.
+  private(set) var fingerprint: Data?
   /// Of the threads that read its channels, and the values that come over them; apps of a sandbox share one.
   private(set) var readerTurn = ReaderTurn()
   /// Of the messages that are being received.
@@ -359,7 +359,7 @@ final class PeerSession {
       if !wasOpen, let channel = channels[number] {
         guard core.keys.mayUse(channel, application) else { return }
         core.keys.pin(channel, application)
-        provenKey = channel.peerKey
+        fingerprint = KeyFingerprint.of(channel.peerKey)
       }
       outputs += exchange.receive(message, on: number, now: now)
       // What the exchange did not take says nothing.

@@ -65,7 +65,7 @@ struct OfferedServices {
   /// Whether the other app may send no requests at all.
   func denies(_ peer: PeerSession) -> Bool {
     let appID = peer.application.text
-    let isTaken = callers?.contains { $0.isMet(by: appID, peer.provenKey.map(KeyFingerprint.of)) } ?? true
+    let isTaken = callers?.contains { $0.isMet(by: appID, peer.fingerprint) } ?? true
     return !isTaken || access.denies(appID, peer.runtime.appID)
   }
 

@@ -38,8 +38,9 @@ extension WireRegister {
 
   /// Whether the app takes requests of one with this id and key.
   func takes(_ appID: String, publicKey: Data?) -> Bool {
-    callers.isEmpty
-      || callers.contains { Caller($0)?.isMet(by: appID, publicKey.map(KeyFingerprint.of)) == true }
+    if callers.isEmpty { return true }
+    let fingerprint = publicKey.map(KeyFingerprint.of)
+    return callers.contains { Caller($0)?.isMet(by: appID, fingerprint) == true }
   }
 
   private func serversFault(_ limits: BrokerLimits) -> String? {
