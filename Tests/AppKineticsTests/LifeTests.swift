@@ -197,8 +197,11 @@ struct LifeTests {
           ServiceRequest(echo, "echo"), to: ApplicationID("com.example.other"))
       } throws: { ($0 as? ServicesError)?.code == .approvalPending }
       #expect(try await app.services.outbox().count == 1)
-      // It is known again.
+      // It is known again. A start that finds the old connection ends as that does.
       await world.stopBroker()
+      while app.services.connectionError?.code != .brokerUnavailable {
+        try await Task.sleep(for: .milliseconds(10))
+      }
       try bytes.write(to: URL(filePath: record))
       try await world.startBroker { $0.plainApps = plainApps }
       try await app.services.start()
