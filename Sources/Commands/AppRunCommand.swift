@@ -68,9 +68,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
           for await rollback in rollbacks {
             report.write(
               AppEvent(
-                rollback.side == .thisApp ? "this app was put back" : "other app was put back",
-                app: rollback.application.text,
-                missingCount: rollback.missingCount > 0 ? rollback.missingCount : nil))
+                rollback.side == .thisApp ? "this app was put back, says" : "other app was put back",
+                app: rollback.application.text, missingCount: rollback.missingCount))
           }
         }
         let arrivals = services.arrivals

@@ -470,6 +470,35 @@ struct KeptRequestTests {
     }
   }
 
+  /// The same while its reply is on the way to the disk, which then does not take it.
+  @Test func nothingIsKeptOfARequestWhoseReplyWasNotStored() async throws {
+    try await withTestApps { world in
+      let (begun, goOn) = (Box<IncomingRequest>(), Box<Void>())
+      let provider = try await world.start("com.example.provider") { services in
+        try services.offer(echo) { request in
+          begun.put(request)
+          _ = await goOn.next()
+          return .later
+        }
+      }
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      _ = try await consumer.services.send(Self.requestWithFile, to: provider.id)
+      let request = try #require(await begun.next())
+      let runtime = provider.services.runtime
+      await runtime.result { core in
+        _ = core.peer(consumer.id).requests.beginStoring(request)
+        core.wasForgotten(consumer.id)
+      }
+      goOn.put(())
+      try await waitUntilKept(by: provider)
+      await runtime.result { $0.peer(consumer.id).requests.storingFailed(request) }
+      #expect(try await provider.services.keptRequests().isEmpty)
+      await provider.services.stop()
+      try expectNothingIsLeft(provider)
+    }
+  }
+
   @Test func aMethodWithoutAReplyIsNotKept() async throws {
     try await withTestApps { world in
       let (provider, consumer) = try await world.echoPair { _ in .later }

@@ -79,7 +79,7 @@ struct PutBackTests {
         + (0..<5).flatMap { ["original \($0)", "copy \($0)"] }
       for _ in names { _ = await heard.next() }
       #expect(heard.values.sorted() == names.sorted())
-      #expect(await told.next() == Rollback(side: .thisApp, application: provider.id, missingCount: 0))
+      #expect(await told.next() == Rollback(side: .thisApp, application: provider.id, effect: .repeats))
       #expect(try provider.container.inboxMessages().count == names.count)
       #expect(try provider.container.store.verify().findings.isEmpty)
       await second.stop()

@@ -126,7 +126,7 @@ struct RestoreTests {
       #expect(own.values == [])
       try restore(world)
       try await sendTogether("after")
-      #expect(await own.next() == Rollback(side: .thisApp, application: provider.id, missingCount: 0))
+      #expect(await own.next() == Rollback(side: .thisApp, application: provider.id, effect: .repeats))
       let expected = ["before"] + ["lost", "after"].flatMap { name in (0..<40).map { "\(name) \($0)" } }
       for _ in expected { _ = await heard.received.next() }
       #expect(heard.received.values.sorted() == expected.sorted())
@@ -213,9 +213,9 @@ struct RestoreTests {
       // That the other one is new only its sender could know, which wrote it before it heard of its own past.
       #expect(heard.repeated.values.filter { $0 != "0" } == ["waiting"])
       #expect(heard.received.values.filter { $0 == "waiting" }.count == 2)
-      let rollback = Rollback(side: .thisApp, application: provider.id, missingCount: 0)
+      let rollback = Rollback(side: .thisApp, application: provider.id, effect: .repeats)
       #expect(own.values.allSatisfy { $0 == rollback })
-      let other = Rollback(side: .otherApp, application: try ApplicationID(consumerID), missingCount: 0)
+      let other = Rollback(side: .otherApp, application: try ApplicationID(consumerID), effect: .repeats)
       #expect(heard.rollbacks.values.allSatisfy { $0 == other })
       #expect(try provider.container.store.verify().findings.isEmpty)
     }
@@ -247,10 +247,10 @@ struct RestoreTests {
           ServiceRequest(echo, "tell", params: .string(name), attachments: ["/file"]), to: provider.id)
         try await sent.delivered()
       }
-      #expect(await told.next() == Rollback(side: .otherApp, application: provider.id, missingCount: 3))
+      #expect(await told.next() == Rollback(side: .otherApp, application: provider.id, effect: .lacks(3)))
       #expect(
         await heard.rollbacks.next()
-          == Rollback(side: .thisApp, application: consumer.services.application.id, missingCount: 3))
+          == Rollback(side: .thisApp, application: consumer.services.application.id, effect: .lacks(nil)))
       let expected = ["before", "lost 0", "lost 1", "lost 2", "after", "later"]
       for name in expected { #expect(await heard.received.next() == name) }
       #expect(heard.repeated.values == [])

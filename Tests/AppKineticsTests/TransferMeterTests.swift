@@ -32,4 +32,14 @@ struct TransferMeterTests {
     #expect(progress.isFinished && !progress.isIndeterminate && progress.fractionCompleted == 1)
     #expect(meter.transfer.bytesDone == 0 && meter.transfer.filesSent == fileCount)
   }
+
+  /// Another thread still says what it had counted.
+  @Test func staysFinished() {
+    let meter = TransferMeter()
+    let progress = meter.progress(hasFiles: true, cancel: {})
+    meter.begin(byteCount: 7, fileCount: 1)
+    meter.finish()
+    meter.advance { $0.bytesDone = 6 }
+    #expect(progress.isFinished && meter.transfer.bytesDone == 7)
+  }
 }

@@ -1,8 +1,13 @@
 import AppKineticsTesting
 import ContainerStore
 import Foundation
+import Logging
+import OpenDynamicsTesting
 import SecureFiles
 import ServiceValues
+import ServiceWire
+import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import AppKinetics
@@ -163,6 +168,76 @@ struct UnclaimedReplyTests {
       let stored = try #require(try await consumer.services.unclaimedReplies().first)
       #expect(stored.attachments.count == 1)
       #expect(throws: ServiceReplyError.self) { try stored.result.get() }
+    }
+  }
+
+  /// A reply of an earlier process, in a container on a disk that fails when it is told to.
+  private func stored(
+    _ world: TestApps, _ messages: [WireOffer], clock: ManualClock = ManualClock()
+  ) throws -> (io: RecordingIO, services: AppServices) {
+    let io = RecordingIO()
+    let key = try Credential.rawKey(SecretBytes(utf8: String(repeating: "k", count: 32)))
+    let store = try Container.create(io: io, credential: key)
+    for message in messages {
+      try store.keepUnclaimed(
+        store.enqueueForReply(
+          Identifier.random(), from: "com.example.provider", message.serializedBytes(), isHandled: false))
+    }
+    try store.close()
+    // So that what is asked for is read from the disk.
+    var containerOptions = ContainerOptions()
+    containerOptions.catalogCacheByteCount = 0
+    var options = AppServices.Options()
+    options.broker = world.socketPath
+    options.makeClock = { clock }
+    options.logger = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
+    let services = try AppServices(
+      Application(id: ApplicationID("com.example.consumer"), name: "consumer"),
+      container: SecureContainer(Container.open(io: io, credential: key, options: containerOptions)),
+      options: options)
+    return (io, services)
+  }
+
+  private func reply(_ params: ServiceValue) -> WireOffer {
+    .with {
+      $0.reply = .with {
+        $0.id = Identifier.random().data
+        $0.params = WireValue(params)
+      }
+    }
+  }
+
+  @Test func isReadAgainWhenTheDiskHasRefused() async throws {
+    try await withTestApps { world in
+      let clock = ManualClock()
+      let (io, services) = try stored(world, [reply("late")], clock: clock)
+      try await services.start()
+      io.setCallFault { name, _, _ in name == "read" ? EIO : nil }
+      let replies = Box<UnclaimedReply>()
+      services.onUnclaimedReply { replies.put($0) }
+      while services.runtime.performAndWait({ $0.messages.nextDeadline == nil }) {
+        try Task.checkCancellation()
+        await Task.yield()
+      }
+      io.setCallFault(nil)
+      clock.advance(1_000)
+      #expect(try await replies.next()?.result.get().params == "late")
+      await services.stop()
+    }
+  }
+
+  /// Who lists them has all of them in memory.
+  @Test func takeSoManyBytesOfOneSender() async throws {
+    try await withTestApps { world in
+      let large = reply(.bytes([UInt8](repeating: 1, count: 1_900_000)))
+      let (_, services) = try stored(world, Array(repeating: large, count: 5))
+      try await services.start()
+      let provider = try ApplicationID("com.example.provider")
+      func mayStore() -> Bool { services.runtime.performAndWait { $0.messages.mayStoreReply(of: provider) } }
+      #expect(!mayStore())
+      try await services.remove(try #require(try await services.unclaimedReplies().first))
+      #expect(mayStore())
+      await services.stop()
     }
   }
 }

@@ -23,9 +23,13 @@ final class DeliveredMessages {
   /// How far the handler is with the replies that were stored because no call awaited them.
   private var claiming = Claiming.nothing
 
-  /// How many of them each sender has in the container. Any app with a channel may reply, whatever was asked.
-  private var unclaimedCounts: [ApplicationID: Int] = [:]
+  /// Those of each sender in the container: their numbers in the queue, and the bytes of the messages. Any app with a channel may reply,
+  /// whatever was asked, and who lists them has all of them in memory.
+  private var unclaimed: [ApplicationID: [UInt64: Int]] = [:]
   private static let unclaimedCountMax = 1_024
+  private static let unclaimedByteCountMax = 8 << 20
+  /// When the next one is read again after the container has failed.
+  private var pause = StoragePause()
   /// The number of the last one that was given to the handler.
   private var lastClaimed: UInt64 = 0
   /// One was left since the next one is being read, perhaps before it.
@@ -172,7 +176,7 @@ final class DeliveredMessages {
   /// Stores a reply until there is a handler, and the app runs.
   private func leave(_ queued: QueuedMessage, of sender: ApplicationID, wasGiven: Bool) {
     letGo(queued.arrival)
-    countUnclaimed(of: sender, 1)
+    unclaimed[sender, default: [:]][queued.arrival] = queued.message.count
     runtime.keepUnclaimed(queued.arrival, wasGiven: wasGiven)
     lastClaimed = min(lastClaimed, queued.arrival - 1)
     wasLeft = true
@@ -232,7 +236,7 @@ final class DeliveredMessages {
   /// Gives the handler the replies that were stored, one after the other, so that one of them at most is in memory.
   private func claimStored() {
     guard core.life == .running, core.state == .running, !core.isStopping, unclaimedHandler != nil,
-      case .nothing = claiming
+      case .nothing = claiming, pause.end == nil
     else { return }
     claiming = .reading
     wasLeft = false
@@ -257,12 +261,13 @@ final class DeliveredMessages {
   }
 
   func mayStoreReply(of sender: ApplicationID) -> Bool {
-    unclaimedCounts[sender, default: 0] < Self.unclaimedCountMax
+    guard let own = unclaimed[sender] else { return true }
+    return own.count < Self.unclaimedCountMax && own.values.reduce(0, +) < Self.unclaimedByteCountMax
   }
 
-  private func countUnclaimed(of sender: ApplicationID, _ change: Int) {
-    let count = unclaimedCounts[sender, default: 0] + change
-    unclaimedCounts[sender] = count > 0 ? count : nil
+  private func uncount(_ arrival: UInt64, of sender: ApplicationID) {
+    unclaimed[sender]?[arrival] = nil
+    if unclaimed[sender]?.isEmpty == true { unclaimed[sender] = nil }
   }
 
   /// The app has taken a reply, or does not want it. Nobody else hears of it.
@@ -270,7 +275,7 @@ final class DeliveredMessages {
     if held[reply.arrival] != nil {
       removed.insert(reply.arrival)
     } else {
-      countUnclaimed(of: reply.sender, -1)
+      uncount(reply.arrival, of: reply.sender)
     }
   }
 
@@ -278,15 +283,23 @@ final class DeliveredMessages {
     claiming = .nothing
     guard core.life == .running else { return }
     do {
-      guard let (read, wasGiven) = try found.get() else { return }
+      let next = try found.get()
+      pause.reset()
+      guard let (read, wasGiven) = next else { return }
       claiming = .handling(read.queued.arrival)
       if !wasLeft { lastClaimed = read.queued.arrival }
-      if let sender = try? ApplicationID(read.queued.sender) { countUnclaimed(of: sender, -1) }
+      if let sender = try? ApplicationID(read.queued.sender) { uncount(read.queued.arrival, of: sender) }
       handle(read, isRedelivered: wasGiven)
     } catch {
       runtime.logger.error("a reply in the container cannot be read", metadata: ["error": "\(error)"])
+      pause.begin(at: runtime.now, isFailing: true)
+      pause.end.map(core.wake)
     }
   }
+
+  func tick(_ now: UInt64) { if pause.isOver(now) { claimStored() } }
+
+  var nextDeadline: UInt64? { pause.end }
 
   /// A request that waits for somebody to offer its service.
   func isWaiting(_ request: Identifier, from application: ApplicationID) -> Bool {
@@ -298,8 +311,9 @@ final class DeliveredMessages {
   /// What earlier processes have left.
   func resume(_ queue: MessageQueue, _ waiting: [ReadMessage]) {
     defer { claimStored() }
-    for (_, sender) in queue.unclaimed {
-      if let sender = try? ApplicationID(sender) { countUnclaimed(of: sender, 1) }
+    for reply in queue.unclaimed {
+      guard let sender = try? ApplicationID(reply.sender) else { continue }
+      unclaimed[sender, default: [:]][reply.arrival] = reply.byteCount
     }
     for read in waiting { handle(read, isRedelivered: true) }
     for message in queue.answerable {

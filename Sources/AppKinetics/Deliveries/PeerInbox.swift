@@ -206,14 +206,13 @@ final class PeerInbox {
   private func compare(_ offer: WireOffer, with answer: LedgerAnswer, _ id: Identifier) {
     if answer.state == .numberTaken {
       guard contradicted != offer.incarnation else { return }
-      if peer.tell(Rollback(side: .otherApp, application: peer.application, missingCount: 0)) {
+      if peer.tell(Rollback(side: .otherApp, application: peer.application, effect: .repeats)) {
         contradicted = offer.incarnation
       }
     } else if let count = answer.arrivedCount, offer.delivered > count {
       peer.deliveries.step { $0.putBack(id, count: count) }
       guard putBack != offer.delivered else { return }
-      let missing = Rollback(
-        side: .thisApp, application: peer.application, missingCount: offer.delivered - count)
+      let missing = Rollback(side: .thisApp, application: peer.application, effect: .lacks(nil))
       if peer.tell(missing) { putBack = offer.delivered }
     }
   }

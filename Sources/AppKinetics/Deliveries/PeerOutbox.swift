@@ -231,7 +231,7 @@ final class PeerOutbox {
     outgoing[id]?.taken = (incarnation, generation)
     // Every offer of that time is refused so.
     guard taken != wire else { return }
-    if peer.tell(Rollback(side: .thisApp, application: peer.application, missingCount: 0)) { taken = wire }
+    if peer.tell(Rollback(side: .thisApp, application: peer.application, effect: .repeats)) { taken = wire }
   }
 
   /// The receiver was put back: it does not have what it said that it has.
@@ -249,7 +249,7 @@ final class PeerOutbox {
     // Each offer of the same time says so.
     let claim = DeliveryReceipt(incarnation: incarnation, count: delivered)
     guard contradicted != claim else { return }
-    let missing = Rollback(side: .otherApp, application: application, missingCount: delivered - count)
+    let missing = Rollback(side: .otherApp, application: application, effect: .lacks(delivered - count))
     if peer.tell(missing) { contradicted = claim }
   }
 

@@ -35,9 +35,7 @@ public final class IncomingTransfer: Sendable {
   }
 
   private struct Fields {
-    var bytesDone: UInt64 = 0
     var waitReason: WaitReason?
-    var progress: Progress?
     /// The files that have begun; of more than 1,024 these are the last ones.
     var files: [ArrivingAttachment] = []
     var fileWatchers: [AsyncStream<ArrivingAttachment>.Continuation] = []
@@ -46,6 +44,7 @@ public final class IncomingTransfer: Sendable {
   }
 
   private let guarded = Guarded(Fields())
+  private let meter = TransferMeter()
   private let runtime: Runtime
 
   init(
@@ -58,12 +57,13 @@ public final class IncomingTransfer: Sendable {
     self.fileCount = fileCount
     self.byteCount = byteCount
     self.runtime = runtime
+    meter.begin(byteCount: byteCount, fileCount: fileCount)
   }
 
   // MARK: For the app
 
   /// Bytes of contents that are here.
-  public var bytesDone: UInt64 { guarded.withLock { $0.bytesDone } }
+  public var bytesDone: UInt64 { meter.transfer.bytesDone }
 
   /// What the message waits for; nil when it waits for nothing.
   public var waitsFor: WaitReason? { guarded.withLock { $0.waitReason } }
@@ -85,28 +85,12 @@ public final class IncomingTransfer: Sendable {
     }
   }
 
-  /// At least 1, because a `Progress` without units is never finished.
-  private var unitCount: Int64 { Int64(clamping: max(byteCount, 1)) }
-
   /// The same as Foundation has it, and no part of a current `Progress`. Cancelling it refuses the message.
   public var progress: Progress {
-    let (progress, isNew) = guarded.withLock { guarded in
-      if let progress = guarded.progress { return (progress, false) }
-      // The values are set under the lock: a later position may be shown as soon as it is free.
-      let progress = Progress.discreteProgress(totalUnitCount: unitCount)
-      progress.completedUnitCount = Int64(clamping: guarded.bytesDone)
-      if case .success? = guarded.outcome { progress.completedUnitCount = unitCount }
-      guarded.progress = progress
-      return (progress, true)
+    meter.progress(hasFiles: true) { [weak self] in
+      guard let self else { return }
+      Task { await self.cancel() }
     }
-    if isNew {
-      progress.setUserInfoObject(Int(clamping: fileCount), forKey: .fileTotalCountKey)
-      progress.cancellationHandler = { [weak self] in
-        guard let self else { return }
-        Task { await self.cancel() }
-      }
-    }
-    return progress
   }
 
   /// Refuses it: nothing of it is left, and its sender's request ends with `cancelled`. False when everything is there already, or it has ended.
@@ -127,13 +111,7 @@ public final class IncomingTransfer: Sendable {
 
   // MARK: For the runtime
 
-  func advance(to position: UInt64) {
-    let progress = guarded.withLock {
-      $0.bytesDone = position
-      return $0.progress
-    }
-    progress?.completedUnitCount = Int64(clamping: position)
-  }
+  func advance(to position: UInt64) { meter.advance { $0.bytesDone = position } }
 
   func setWaits(for reason: WaitReason?) { guarded.withLock { $0.waitReason = reason } }
 
@@ -159,10 +137,7 @@ public final class IncomingTransfer: Sendable {
     }
     guard let ended else { return }
     for watcher in ended.fileWatchers { watcher.finish() }
-    if case .success = outcome {
-      advance(to: byteCount)
-      ended.progress?.completedUnitCount = unitCount
-    }
+    if case .success = outcome { meter.finish() }
     for continuation in ended.waiting { continuation.resume(with: outcome.mapError { $0 as any Error }) }
   }
 }

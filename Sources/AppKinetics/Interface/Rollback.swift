@@ -12,14 +12,24 @@ public struct Rollback: Sendable, Hashable {
     case otherApp
   }
 
-  /// Whose container was put back.
+  /// What follows from it.
+  public enum Effect: Sendable, Hashable {
+    /// A sender was put back: some of its messages may come a second time (``IncomingRequest/mayBeRepeated``).
+    case repeats
+    /// A receiver was put back: so many messages that were delivered to it are not in its container any more. Nil
+    /// when it is this app: the number would be the other app's word.
+    case lacks(UInt64?)
+  }
+
+  /// Whose container was put back. Of this app's own the other app says so, and nothing proves it; it sees then
+  /// how many messages are missing.
   public let side: Side
   /// The other app.
   public let application: ApplicationID
-  /// When a receiver was put back: so many messages were delivered to it and are not in its container any
-  /// more. 0 when a sender was: some of its messages may come a second time
-  /// (``IncomingRequest/mayBeRepeated``).
-  public let missingCount: UInt64
+  public let effect: Effect
+
+  /// How many messages another app lacks; nil when that is not known.
+  public var missingCount: UInt64? { if case .lacks(let count) = effect { count } else { nil } }
 }
 
 extension AppServices {

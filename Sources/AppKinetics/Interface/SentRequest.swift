@@ -89,7 +89,7 @@ public final class SentRequest: Sendable {
 
   /// Bytes of the attachments, with the files in its `userInfo` (`fileTotalCountKey`, `fileCompletedCountKey`). A message without
   /// bytes gets one unit, completed, when the receiver has it. A report may show a moment after the event that it belongs to.
-  /// Cancelling it cancels the request.
+  /// It is no part of a current `Progress`. Cancelling it cancels the request.
   public var progress: Progress {
     meter.progress(hasFiles: !request.attachments.isEmpty) { [weak self] in
       guard let self else { return }

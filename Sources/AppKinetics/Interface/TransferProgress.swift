@@ -36,7 +36,7 @@ public struct TransferProgress: Sendable, Hashable {
   }
 }
 
-/// Counts the bytes of a message that this app sends.
+/// Counts the bytes of a message that is on its way.
 final class TransferMeter: Sendable {
   private struct Fields {
     var transfer = TransferProgress()
@@ -73,7 +73,7 @@ final class TransferMeter: Sendable {
   func progress(hasFiles: Bool, cancel: @escaping @Sendable () -> Void) -> Progress {
     let (progress, isNew) = guarded.withLock { guarded in
       if let progress = guarded.progress { return (progress, false) }
-      let progress = Progress(totalUnitCount: hasFiles ? -1 : 0)
+      let progress = Progress.discreteProgress(totalUnitCount: hasFiles ? -1 : 0)
       guarded.progress = progress
       return (progress, true)
     }
@@ -100,8 +100,10 @@ final class TransferMeter: Sendable {
     }
   }
 
-  /// `body` gets what was counted before.
-  func advance(_ body: (inout TransferProgress) -> Void) { change { body(&$0.transfer) } }
+  /// `body` gets what was counted before. What another thread has still to say after the end changes nothing.
+  func advance(_ body: (inout TransferProgress) -> Void) {
+    change { if !$0.isFinished { body(&$0.transfer) } }
+  }
 
   private func change(_ body: (inout Fields) -> Void) {
     guarded.withLock {

@@ -60,7 +60,7 @@ extension UnclaimedReply {
     -> [UnclaimedReply]
   {
     let queue = try store.messageQueue(skipping: skipping)
-    let unclaimed = try queue.unclaimed.compactMap { arrival, _ in
+    let unclaimed = try queue.unclaimed.map(\.arrival).compactMap { arrival in
       try skippingDamage("message \(arrival) in the queue", skipping) { try store.queuedMessage(arrival) }
         ?? nil
     }

@@ -352,6 +352,10 @@ final class PeerRequests {
     guard isCurrent(request) else { return }
     incoming[request.id]?.isStored = false
     incoming[request.id]?.replyAttachments = []
+    if let current = incoming[request.id], current.isForgotten, current.isKept {
+      _ = messages.takeAnswerable(request)
+      return drop(request)
+    }
     endIfWanted(request)
     letGo(request)
   }

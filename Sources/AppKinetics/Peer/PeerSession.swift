@@ -380,7 +380,8 @@ final class PeerSession {
     updateCharge()
     channel.bulk.close()
     if end.fault != .noError {
-      runtime.logger.warning(
+      runtime.logger.log(
+        level: core.levelOfEnd(),
         "a channel ended",
         metadata: [
           "app": "\(application)", "fault": "\(end.fault)", "by": "\(end.side)",
@@ -539,10 +540,11 @@ final class PeerSession {
   /// found again. That messages are missing is told whatever was told before without.
   func tell(_ rollback: Rollback) -> Bool {
     var told = toldRollbacks[rollback.side] ?? (0, 0)
-    let last = rollback.missingCount > 0 ? told.missing : told.any
+    let isMissing = rollback.effect != .repeats
+    let last = isMissing ? told.missing : told.any
     if last > 0, runtime.now < last + Self.rollbackPause { return false }
     told.any = runtime.now
-    if rollback.missingCount > 0 { told.missing = runtime.now }
+    if isMissing { told.missing = runtime.now }
     toldRollbacks[rollback.side] = told
     core.tell(rollback)
     return true

@@ -2,6 +2,7 @@ import ContainerStore
 @preconcurrency import Dispatch
 import Foundation
 import LocalTransport
+import Logging
 import ServiceValues
 import ServiceWire
 import SodiumPrimitives
@@ -76,6 +77,8 @@ final class Core {
   /// Ids of messages that are being written into the outbox, with the callbacks of those who take them back meanwhile.
   private var enqueuing: [Identifier: [@Sendable (SentDeliveryEnd?) -> Void]] = [:]
   private var lastChannel: UInt64 = 0
+  /// Until then the ends of channels are no warnings.
+  private var quietUntil: UInt64 = 0
   private var lastWatcher: UInt64 = 0
 
   init(
@@ -192,13 +195,19 @@ final class Core {
     for peer in peers.values { peer.closeChannels() }
   }
 
+  /// Warned of once in a second: whoever opens channels and breaks them fills no log.
+  func levelOfEnd() -> Logger.Level {
+    guard runtime.now >= quietUntil else { return .debug }
+    quietUntil = runtime.now + 1_000
+    return .warning
+  }
+
   func tell(_ rollback: Rollback) {
     runtime.logger.warning(
-      "a container was put back to an older copy, or a copy of it is in use",
-      metadata: [
-        "container": rollback.side == .thisApp ? "of this app" : "of the other app",
-        "app": "\(rollback.application)", "missing": "\(rollback.missingCount)",
-      ])
+      rollback.side == .thisApp
+        ? "the other app says that this app's container was put back to an older copy, or that a copy of it is in use"
+        : "the other app's container was put back to an older copy, or a copy of it is in use",
+      metadata: ["app": "\(rollback.application)", "effect": "\(rollback.effect)"])
     rollbackWatchers.yield(rollback)
   }
 

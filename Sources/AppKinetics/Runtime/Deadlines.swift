@@ -57,9 +57,11 @@ extension Core {
     let now = runtime.now
     wakeUp.begin()
     broker.tick(now)
+    messages.tick(now)
     for peer in peers.values { peer.tick(now) }
     let soon = now + WakeUp.lookTime
-    let times = [broker.nextDeadline] + peers.values.map { $0.nextDeadline(now, soon: soon) }
+    let times =
+      [broker.nextDeadline, messages.nextDeadline] + peers.values.map { $0.nextDeadline(now, soon: soon) }
     wakeUp.end(next: times.compactMap(\.self).min())
   }
 }

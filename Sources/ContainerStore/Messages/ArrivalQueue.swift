@@ -31,8 +31,8 @@ package struct MessageQueue: Sendable {
   package var unhandled: [QueuedMessage] = []
   /// Those whose handlers have returned and which were not ended.
   package var answerable: [AnswerableMessage] = []
-  /// The numbers and senders of replies that wait for somebody to claim them.
-  package var unclaimed: [(arrival: UInt64, sender: String)] = []
+  /// The numbers and senders of replies that wait for somebody to claim them, and the bytes of the messages.
+  package var unclaimed: [(arrival: UInt64, sender: String, byteCount: Int)] = []
 }
 
 extension CatalogKey {
@@ -154,7 +154,8 @@ extension Messages {
               AnswerableMessage(
                 arrival: arrival, id: record.id, sender: String(decoding: record.sender, as: UTF8.self)))
           case .claim, .claimAgain:
-            queue.unclaimed.append((arrival, String(decoding: record.sender, as: UTF8.self)))
+            queue.unclaimed.append(
+              (arrival, String(decoding: record.sender, as: UTF8.self), Int(record.messageByteCount)))
           }
         }
       }
