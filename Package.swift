@@ -155,7 +155,8 @@ let package = Package(
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
 
     // Random numbers, directories and failures for the tests of every layer.
-    .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+    .target(
+      name: "TestSupport", dependencies: ["Locks"], path: "Tests/TestSupport", swiftSettings: strict),
     // Sees the system calls with which a task blocks its thread.
     .target(name: "CBlockingCalls", path: "Tests/CBlockingCalls", cSettings: strictC),
     .target(

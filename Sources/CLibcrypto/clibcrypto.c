@@ -78,6 +78,22 @@ clibcrypto_context *clibcrypto_context_create(void) {
   return context;
 }
 
+// A block under a key of zeros takes the place of key schedule, key stream and one-time key.
+static void forget(EVP_CIPHER_CTX *context, int sealing) {
+  static const uint8_t zeros[64];
+  uint8_t out[64];
+  int n;
+  lib.init(context, NULL, NULL, zeros, zeros, sealing);
+  lib.update(context, out, &n, zeros, 64);
+}
+
+void clibcrypto_context_forget(clibcrypto_context *context) {
+  forget(context->sealing, 1);
+  forget(context->opening, 0);
+}
+
+void clibcrypto_context_forget_opening(clibcrypto_context *context) { forget(context->opening, 0); }
+
 void clibcrypto_context_destroy(clibcrypto_context *context) {
   if (!context) return;
   if (context->sealing) lib.ctx_free(context->sealing);  // EVP_CIPHER_CTX_free cleanses key material

@@ -12,7 +12,8 @@ import ContainerStore
 struct CommandError: Error {
   enum Code: String, CaseIterable {
     case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
-    case nativeFailed, nativeMissing, outputClosed, passphraseTooLong, passphrasesDiffer, pushMissing
+    case nativeFailed, nativeMissing, notConfirmed, outputClosed, passphraseTooLong, passphrasesDiffer,
+      pushMissing
     case tooFewDescriptors
   }
 
@@ -50,6 +51,7 @@ extension CommandError.Code {
     case .nativeFailed: "the operating system reported an error"
     case .nativeMissing: "no such file or directory"
     case .noPassphrase: "no passphrase or key was given, and there is no terminal to ask on"
+    case .notConfirmed: "nothing was destroyed, as it was not confirmed"
     case .outputClosed: "nobody reads the output any more"
     case .passphraseTooLong: "the passphrase is too long"
     case .passphrasesDiffer: "the two passphrases differ"
@@ -69,6 +71,7 @@ extension CommandError.Code {
     case .nativeFailed: "check the path and its permissions"
     case .nativeMissing: "check the path"
     case .noPassphrase: "give a passphrase file, a key file or the environment variable; see --help"
+    case .notConfirmed: "type the name of the directory, or give --yes"
     case .outputClosed: "nothing to do"
     case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
     case .passphrasesDiffer: "start again"
@@ -80,7 +83,7 @@ extension CommandError.Code {
 
   func status(errno: Int32) -> ExitStatus {
     switch self {
-    case .argumentNotUTF8, .noPassphrase: .usage
+    case .argumentNotUTF8, .noPassphrase, .notConfirmed: .usage
     case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
     case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
     case .diskFull: .diskFull

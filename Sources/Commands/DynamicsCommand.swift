@@ -30,7 +30,7 @@ struct ContainerCommand: ParsableCommand {
     abstract: "Makes, describes and checks containers, and changes their keys.",
     subcommands: [
       CreateCommand.self, InfoCommand.self, VerifyCommand.self, CompactCommand.self, BackupCommand.self,
-      RepairCommand.self,
+      RepairCommand.self, DestroyCommand.self,
       KeyCommand.self,
       ChangePassphraseCommand.self,
     ])

@@ -61,6 +61,19 @@ enum SecretInput {
     return secret
   }
 
+  /// Asks on the terminal for something that is no secret; nil when there is no terminal.
+  static func line(_ prompt: String) throws -> String? {
+    let terminal = cposix_open("/dev/tty", O_RDWR | O_NOCTTY, 0)
+    guard terminal >= 0 else { return nil }
+    defer { close(terminal) }
+    write(prompt, to: terminal)
+    var buffer = try lineBuffer()
+    let count = try read(terminal, "/dev/tty", into: &buffer, byteByByte: true) { $1 == UInt8(ascii: "\n") }
+    return buffer.withUnsafeBytes { bytes in
+      String(decoding: bytes[..<count].prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    }
+  }
+
   private static func ask(_ prompt: String, _ terminal: Int32) throws -> Secret {
     _ = cposix_begin_quiet(terminal)
     defer {

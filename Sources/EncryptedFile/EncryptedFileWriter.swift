@@ -88,7 +88,7 @@ public struct EncryptedFileWriter: ~Copyable {
     try sealed.withUnsafeMutableBytes { buffer in
       var output = OutputRawSpan(buffer: buffer, initializedCount: 0)
       var batch = try SegmentBatch(run, key: key, by: cipher)
-      batch.seal(plaintext, as: run, into: &output)
+      try batch.seal(plaintext, as: run, into: &output)
     }
   }
 }

@@ -12,12 +12,14 @@ public struct FileKey: ~Copyable, Sendable {
 
   public init(_ secret: consuming SecretKey) { self.secret = secret }
 
+  public var pool: KeyPool { secret.pool }
+
   /// The key for what one session wrote to the file.
   borrowing func writerKey(_ session: Identifier) throws(CryptoError) -> WriterKey {
     try writerKeys.withLock { known throws(CryptoError) in
       if let key = known.first(where: { $0.session == session }) { return key }
       if known.count == Self.writerKeyCountMax { known.removeAll() }
-      let key = try secret.withUnsafeBytes { key throws(CryptoError) in try WriterKey(session, of: key) }
+      let key = try WriterKey(session, of: secret)
       known.append(key)
       return key
     }
@@ -32,7 +34,7 @@ public struct FileKey: ~Copyable, Sendable {
     precondition(buffer.count == Int(run.count) * byteCount, "each segment has a key")
     let writerKey = try writerKey(run.writeNumber.session)
     for number in 0..<Int(run.count) {
-      writerKey.withSegmentKey(of: run.segment(number)) { key in
+      try writerKey.withSegmentKey(of: run.segment(number), else: .keysWiped) { key throws(CryptoError) in
         key.withUnsafeBytes {
           UnsafeMutableRawBufferPointer(rebasing: buffer[(number * byteCount)..<((number + 1) * byteCount)])
             .copyMemory(from: $0)
@@ -42,12 +44,12 @@ public struct FileKey: ~Copyable, Sendable {
   }
 
   /// Headers for a batch of segments, of which `first` is the first.
-  borrowing func headers(_ count: Int, from first: SegmentRun) -> MessageHeaders {
-    withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { place in
+  borrowing func headers(_ count: Int, from first: SegmentRun) throws(CryptoError) -> MessageHeaders {
+    try withUnsafeTemporaryAllocation(byteCount: 32, alignment: 8) { place throws(CryptoError) in
       first.writeNumber.session.store(to: place, at: 0)
       place.storeBytes(of: first.writeNumber.counter.littleEndian, toByteOffset: 16, as: UInt64.self)
       place.storeBytes(of: first.start.littleEndian, toByteOffset: 24, as: UInt64.self)
-      return secret.withUnsafeBytes { key in
+      return try secret.withUnsafeBytes { key in
         MessageHeaders(count, key: key.bytes, place: UnsafeRawBufferPointer(place).bytes)
       }
     }

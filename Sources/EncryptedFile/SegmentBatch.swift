@@ -18,10 +18,12 @@ public struct SegmentBatch: ~Copyable {
   public init(
     _ count: Int, from first: SegmentRun, key: borrowing FileKey, by cipher: SegmentCipher
   ) throws(CryptoError) {
-    self.key = try key.writerKey(first.writeNumber.session)
+    let writerKey = try key.writerKey(first.writeNumber.session)
+    let headers = try key.headers(count, from: first)
+    self.key = writerKey
     self.cipher = cipher
     self.count = count
-    headers = key.headers(count, from: first)
+    self.headers = headers
     next = first.writeNumber
   }
 
@@ -36,12 +38,12 @@ public struct SegmentBatch: ~Copyable {
   /// `output`.
   public mutating func seal(
     _ plaintext: RawSpan, as run: SegmentRun, into output: inout OutputRawSpan
-  ) {
+  ) throws(SegmentError) {
     precondition(plaintext.byteCount == run.plaintextByteCount, "the plaintext is as long as its run")
     for number in 0..<Int(run.count) {
       let segment = run.segment(number)
       let begin = number * SegmentLayout.plaintextByteCountMax
-      seal(
+      try seal(
         plaintext.extracting(begin..<(begin + Int(segment.lastLength))), asSegment: segment, into: &output)
     }
   }
@@ -55,6 +57,7 @@ public struct SegmentBatch: ~Copyable {
     into output: inout OutputRawSpan
   ) throws(SegmentError) {
     let sourceKey = try cipher.openingKey(of: source, stored, sourceKey)
+    defer { cipher.forgetForeign(sourceKey) }
     for number in 0..<Int(source.count) {
       let plaintext = try cipher.openSegment(number, of: source, in: stored, key: sourceKey)
       try seal(plaintext.bytes, at: source.start + UInt64(number), checkInterval, into: &output)
@@ -67,8 +70,11 @@ public struct SegmentBatch: ~Copyable {
     _ stored: RawSpan, segmentKey: RawSpan, index: UInt64, checkInterval: Int,
     into output: inout OutputRawSpan
   ) throws(SegmentError) {
-    let plaintext = try cipher.openSegment(stored, key: segmentKey, grain: index)
-    try seal(plaintext.bytes, at: index, checkInterval, into: &output)
+    // The cipher is used inside of its own gate alone.
+    try key.pool.inside(else: .crypto(.keysWiped)) { () throws(SegmentError) in
+      let plaintext = try cipher.openSegment(stored, key: segmentKey, grain: index)
+      try seal(plaintext.bytes, at: index, checkInterval, into: &output)
+    }
   }
 
   @inline(__always)
@@ -76,7 +82,7 @@ public struct SegmentBatch: ~Copyable {
     _ plaintext: RawSpan, at index: UInt64, _ checkInterval: Int, into output: inout OutputRawSpan
   ) throws(SegmentError) {
     let segment = SegmentRun(start: index, plaintextByteCount: plaintext.byteCount, writeNumber: next)
-    seal(plaintext, asSegment: segment, into: &output)
+    try seal(plaintext, asSegment: segment, into: &output)
     guard checkInterval > 0, segment.writeNumber.counter % UInt64(checkInterval) == 0 else { return }
     try cipher.checkSegment(
       output.bytes.extracting(last: segment.storedByteCount), as: segment, opensTo: plaintext, key: key)
@@ -85,10 +91,11 @@ public struct SegmentBatch: ~Copyable {
   @inline(__always)
   private mutating func seal(
     _ plaintext: RawSpan, asSegment segment: SegmentRun, into output: inout OutputRawSpan
-  ) {
+  ) throws(SegmentError) {
     precondition(segment.writeNumber == next, "the write numbers of a batch are consecutive")
     precondition(sealedCount < count, "the batch has a header for each of its segments")
-    cipher.sealSegment(plaintext, as: segment, header: headers[sealedCount].bytes, key: key, into: &output)
+    try cipher.sealSegment(
+      plaintext, as: segment, header: headers[sealedCount].bytes, key: key, into: &output)
     sealedCount += 1
     next = next.advanced(by: 1)
   }

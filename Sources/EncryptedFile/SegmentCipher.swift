@@ -9,8 +9,9 @@ public final class SegmentCipher {
   public let stream: SecretStreamCipher
   private let ad: UnsafeMutableRawBufferPointer
 
-  public init(_ backend: CipherBackend = .preferred) {
-    stream = SecretStreamCipher(backend)
+  /// `pool`: that of the keys which it seals with.
+  public init(_ backend: CipherBackend = .preferred, in pool: KeyPool = .shared) {
+    stream = SecretStreamCipher(backend, in: pool)
     // FILE-FORMAT.md, "Associated data"; `bind` sets the length for each segment.
     ad = .allocate(byteCount: 24, alignment: 16)
     ad.copyBytes(from: label("OD1-segment"))
@@ -28,6 +29,7 @@ public final class SegmentCipher {
     _ stored: RawSpan, of run: SegmentRun, key: borrowing FileKey, into output: inout OutputRawSpan
   ) throws(SegmentError) {
     let writerKey = try openingKey(of: run, stored, key)
+    defer { forgetForeign(writerKey) }
     for number in 0..<Int(run.count) {
       output.append(copying: try openSegment(number, of: run, in: stored, key: writerKey))
     }
@@ -38,6 +40,7 @@ public final class SegmentCipher {
     _ stored: RawSpan, of run: SegmentRun, key: borrowing FileKey
   ) throws(SegmentError) {
     let writerKey = try openingKey(of: run, stored, key)
+    defer { forgetForeign(writerKey) }
     for number in 0..<Int(run.count) {
       _ = try openSegment(number, of: run, in: stored, key: writerKey)
     }
@@ -74,9 +77,14 @@ public final class SegmentCipher {
     guard segment.lastLength >= 1, segment.lastLength <= SegmentLayout.plaintextByteCountMax else {
       throw .notAuthentic(grain: segment.start)
     }
-    return try key.withSegmentKey(of: segment) { segmentKey throws(SegmentError) in
+    return try key.withSegmentKey(of: segment, else: .crypto(.keysWiped)) { segmentKey throws(SegmentError) in
       try openSegment(stored, key: segmentKey, grain: segment.start)
     }
+  }
+
+  /// The keys of another container than that whose cipher this is are wiped without it.
+  func forgetForeign(_ key: WriterKey) {
+    if key.pool !== stream.pool { stream.forgetOpeningKey() }
   }
 
   /// Opens a segment with its own key. The plaintext is in the cipher's scratch memory until its
@@ -99,9 +107,9 @@ public final class SegmentCipher {
   func sealSegment(
     _ plaintext: RawSpan, as segment: SegmentRun, header: RawSpan, key: WriterKey,
     into output: inout OutputRawSpan
-  ) {
+  ) throws(SegmentError) {
     bind(length: segment.lastLength)
-    key.withSegmentKey(of: segment) { segmentKey in
+    try key.withSegmentKey(of: segment, else: .crypto(.keysWiped)) { segmentKey throws(SegmentError) in
       stream.seal(
         plaintext, key: segmentKey, header: header, ad: UnsafeRawBufferPointer(ad).bytes, into: &output)
     }
@@ -117,9 +125,13 @@ public final class SegmentCipher {
       defer { wipe(copy) }
       // The plaintext may be in the scratch memory that opening overwrites.
       plaintext.withUnsafeBytes { copy.copyMemory(from: $0) }
-      guard let opened = try? openSegment(sealed, as: segment, key: key),
-        KeyedHash.sameContents(opened, UnsafeRawBufferPointer(copy))
-      else { throw .sealedWrongly(grain: segment.start) }
+      do throws(SegmentError) {
+        let opened = try openSegment(sealed, as: segment, key: key)
+        if KeyedHash.sameContents(opened, UnsafeRawBufferPointer(copy)) { return }
+      } catch {
+        if error == .crypto(.keysWiped) { throw error }
+      }
+      throw .sealedWrongly(grain: segment.start)
     }
   }
 

@@ -19,8 +19,8 @@ public final class WorkerContext {
   public static let bufferByteCount =
     (SegmentLayout.segmentsPerUnit * SegmentLayout.storedByteCountMax + 4095) / 4096 * 4096
 
-  public init(_ backend: CipherBackend) {
-    cipher = SegmentCipher(backend)
+  public init(_ backend: CipherBackend, in pool: KeyPool = .shared) {
+    cipher = SegmentCipher(backend, in: pool)
     input = .allocate(byteCount: Self.bufferByteCount, alignment: 4096)
     output = .allocate(byteCount: Self.bufferByteCount, alignment: 4096)
   }
@@ -63,6 +63,7 @@ public final class WorkerThreads: @unchecked Sendable {
 
   public let count: Int
   private let backend: CipherBackend
+  private let pool: KeyPool
   private let mutex: UnsafeMutablePointer<pthread_mutex_t>
   private let changed: UnsafeMutablePointer<pthread_cond_t>
   private var jobs: [Job] = []
@@ -71,10 +72,12 @@ public final class WorkerThreads: @unchecked Sendable {
   /// Whether the last piece of work was of a detached job.
   private var wasDetached = false
 
-  public init(count: Int, backend: CipherBackend = .preferred) {
+  /// `pool`: that of the keys which the threads seal with.
+  public init(count: Int, backend: CipherBackend = .preferred, in pool: KeyPool = .shared) {
     precondition(count >= 1, "at least one thread works")
     self.count = count
     self.backend = backend
+    self.pool = pool
     mutex = .allocate(capacity: 1)
     changed = .allocate(capacity: 1)
     pthread_mutex_init(mutex, nil)
@@ -139,7 +142,7 @@ public final class WorkerThreads: @unchecked Sendable {
     waitWhileStopping()
     guard startThreads() else {
       pthread_mutex_unlock(mutex)
-      body(WorkerContext(backend))
+      body(WorkerContext(backend, in: pool))
       job.next = job.count
       return Ticket(job: job)
     }
@@ -199,7 +202,7 @@ public final class WorkerThreads: @unchecked Sendable {
   private func workAlone(
     _ count: Int, poll: (() throws -> Void)?, _ body: (WorkerContext, Int) throws -> Void
   ) throws {
-    let context = WorkerContext(backend)
+    let context = WorkerContext(backend, in: pool)
     for index in 0..<count {
       try poll?()
       try body(context, index)
@@ -237,7 +240,7 @@ public final class WorkerThreads: @unchecked Sendable {
   }
 
   fileprivate func work() {
-    let context = WorkerContext(backend)
+    let context = WorkerContext(backend, in: pool)
     pthread_mutex_lock(mutex)
     while true {
       guard let job = nextJob else {

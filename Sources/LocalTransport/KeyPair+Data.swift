@@ -10,5 +10,7 @@ extension KeyPair {
   }
 
   /// The private key, for the container or the state directory of its owner, and for nobody else.
-  package var kept: Data { withPrivateKey { Data($0) } }
+  package var kept: Data {
+    get throws(CryptoError) { try withPrivateKey { Data($0) } }
+  }
 }

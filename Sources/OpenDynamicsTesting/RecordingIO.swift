@@ -28,6 +28,8 @@ package final class RecordingIO: BlockIO {
   package typealias CallFault = @Sendable (_ name: String, _ path: String, _ number: Int) -> Int32?
 
   private let state: Guarded<State>
+  /// Its number as a device: no other disk of the process has it.
+  private let device = UInt64.random(in: 0 ... .max)
 
   private struct State {
     let start: DiskImage
@@ -139,7 +141,7 @@ package final class RecordingIO: BlockIO {
   package func identity(of path: String) throws(IOFailure) -> FileIdentity? {
     try state.withLock { state throws(IOFailure) in
       try state.call("stat", path)
-      return state.disk.names[path].map { FileIdentity(device: 0, inode: UInt64($0)) }
+      return state.disk.names[path].map { FileIdentity(device: device, inode: UInt64($0)) }
     }
   }
 
@@ -225,7 +227,7 @@ package final class RecordingIO: BlockIO {
     func identity() throws(IOFailure) -> FileIdentity {
       try io.state.withLock { state throws(IOFailure) in
         try state.call("fstat", path)
-        return FileIdentity(device: 0, inode: UInt64(inode))
+        return FileIdentity(device: io.device, inode: UInt64(inode))
       }
     }
     func truncate(to size: UInt64) throws(IOFailure) {

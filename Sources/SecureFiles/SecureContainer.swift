@@ -122,6 +122,12 @@ public final class SecureContainer: Sendable {
   /// Makes everything durable and lets the container go, on a thread of its own; every later call throws `closed`.
   public func close() async throws { try await BlockingCall.run { try self.store.close() } }
 
+  /// Closes the container at once: see ``ContainerStore/Container/close(_:because:)``. Returns the paths of open files whose last bytes are lost.
+  @discardableResult
+  public func close(_ closing: Container.Closing, because reason: String? = nil) throws -> [String] {
+    try store.close(closing, because: reason)
+  }
+
   /// Delivers files and folders into another container's inbox: `/Inbox/<sender>/<time>/<original path>`, in one commit.
   ///
   /// Runs on a thread of its own. Cancelling the task, or `progress`, cancels the delivery and leaves nothing behind. The progress

@@ -67,7 +67,7 @@ final class BrokerDriver: @unchecked Sendable {
   private static let roomByteCountMax = 1 << 20
   private static let tickInterval: TimeInterval = 1
 
-  init(_ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger) {
+  init(_ store: BrokerStore, _ configuration: ServiceBroker.Configuration, _ logger: Logger) throws {
     self.store = store
     self.logger = logger
     socketPath = configuration.socketPath
@@ -77,7 +77,7 @@ final class BrokerDriver: @unchecked Sendable {
     limits.sandboxedApps = configuration.sandboxedApps.admission
     state = BrokerState(
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
-      originSecret: store.key.withPrivateKey {
+      originSecret: try store.key.withPrivateKey {
         KeyedHash.compute(count: 32, key: $0, data: Array("OpenDynamics origins".utf8))
       }, records: store.records, limits: limits)
     ticks = DispatchSource.makeTimerSource(queue: queue)

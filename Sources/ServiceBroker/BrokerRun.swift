@@ -23,7 +23,7 @@ final class BrokerRun: Sendable {
     let acceptor = try BrokerAcceptor(
       path: configuration.socketPath, listening: configuration.listeningSocket, logger)
     try BrokerKeyFile.write(store.key.publicKey, besideSocket: acceptor.path)
-    let driver = BrokerDriver(store, configuration, logger)
+    let driver = try BrokerDriver(store, configuration, logger)
     self.driver = driver
     self.acceptor = Guarded(acceptor)
     if limit.soft < UInt64(BrokerLimits().connectionCountMax) * Self.descriptorCountPerConnection {

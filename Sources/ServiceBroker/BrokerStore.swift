@@ -100,7 +100,7 @@ final class BrokerStore: Sendable {
     guard let bytes = try StateFiles.read(path, byteCountMax: keyByteCountMax) else {
       guard try mayBeMade() else { throw ServiceBrokerError.stateDamaged(path: path) }
       let key = try KeyPair()
-      try write(key.kept, path, directory)
+      try write(try key.kept, path, directory)
       return key
     }
     guard let key = try KeyPair(kept: bytes) else { throw ServiceBrokerError.stateDamaged(path: path) }

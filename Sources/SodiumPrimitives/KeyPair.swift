@@ -9,18 +9,22 @@ public final class KeyPair: Sendable {
   private let privateKey: SecretKey
 
   /// A pair from random bytes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
-  public convenience init() throws(CryptoError) { try self.init(SecretKey.random()) }
+  public convenience init(in pool: KeyPool = .shared) throws(CryptoError) {
+    try self.init(SecretKey.random(in: pool))
+  }
 
   /// The pair of a private key, which may be any 32 bytes, and which is the caller's to wipe. Throws
   /// ``CryptoError/secretMemoryExhausted(byteCount:)``.
-  public convenience init(copying privateKey: some Collection<UInt8>) throws(CryptoError) {
+  public convenience init(
+    copying privateKey: some Collection<UInt8>, in pool: KeyPool = .shared
+  ) throws(CryptoError) {
     precondition(privateKey.count == Self.byteCount, "a private key has 32 bytes")
-    self.init(try SecretKey { $0.copyBytes(from: privateKey) })
+    try self.init(SecretKey(in: pool) { $0.copyBytes(from: privateKey) })
   }
 
-  private init(_ privateKey: consuming SecretKey) {
+  private init(_ privateKey: consuming SecretKey) throws(CryptoError) {
     requireSodium()
-    self.publicKey = privateKey.withUnsafeBytes { privateKey in
+    self.publicKey = try privateKey.withUnsafeBytes { privateKey in
       [UInt8](unsafeUninitializedCapacity: Self.byteCount) { buffer, initialized in
         crypto_scalarmult_base(buffer.baseAddress!, privateKey.bytePointer)
         initialized = Self.byteCount
@@ -29,9 +33,10 @@ public final class KeyPair: Sendable {
     self.privateKey = privateKey
   }
 
-  public func withPrivateKey<R, E: Error>(
-    _ body: (UnsafeRawBufferPointer) throws(E) -> R
-  ) throws(E) -> R {
+  /// Throws ``CryptoError/keysWiped`` after ``KeyPool/shut()``.
+  public func withPrivateKey<R>(
+    _ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R
+  ) throws(CryptoError) -> R {
     try privateKey.withUnsafeBytes(body)
   }
 
@@ -45,7 +50,7 @@ public final class KeyPair: Sendable {
     return try withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 16) {
       secret throws(CryptoError) in
       defer { wipe(secret) }
-      let status = privateKey.withUnsafeBytes { privateKey in
+      let status = try privateKey.withUnsafeBytes { privateKey in
         publicKey.withUnsafeBytes {
           crypto_scalarmult(secret.bytePointer, privateKey.bytePointer, $0.bytePointer)
         }

@@ -1,4 +1,4 @@
-/// A 32-byte key in the process's pool of guarded memory; wiped when it goes.
+/// A 32-byte key in the guarded memory of a ``KeyPool``; wiped when it goes, and when the pool is shut.
 ///
 /// Cheaper than ``SecretBytes`` (no system call), for keys that come one per file or session.
 public struct SecretKey: ~Copyable, @unchecked Sendable {
@@ -6,35 +6,61 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
 
   // Invariant for Sendable: written only in initialisers, before anybody else can see the slot.
   private let slot: UnsafeMutableRawBufferPointer
+  public let pool: KeyPool
 
-  /// The key that `fill` writes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)``.
-  public init(_ fill: (UnsafeMutableRawBufferPointer) -> Void) throws(CryptoError) {
-    slot = try SecretKeyPool.shared.take()
-    fill(slot)
+  /// The key that `fill` writes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)`` and ``CryptoError/keysWiped``.
+  public init(
+    in pool: KeyPool = .shared, _ fill: (UnsafeMutableRawBufferPointer) -> Void
+  ) throws(CryptoError) {
+    // A slot that a shut pool has given out before cannot be written.
+    slot = try pool.inside(else: .keysWiped) { () throws(CryptoError) in
+      let slot = try pool.take()
+      fill(slot)
+      return slot
+    }
+    self.pool = pool
   }
 
-  public init(copying bytes: UnsafeRawBufferPointer) throws(CryptoError) {
+  public init(copying bytes: UnsafeRawBufferPointer, in pool: KeyPool = .shared) throws(CryptoError) {
     precondition(bytes.count == Self.byteCount, "a key has 32 bytes")
-    try self.init { $0.copyMemory(from: bytes) }
+    try self.init(in: pool) { $0.copyMemory(from: bytes) }
   }
 
-  public static func random() throws(CryptoError) -> SecretKey {
-    try SecretKey { Random.fill($0) }
+  public static func random(in pool: KeyPool = .shared) throws(CryptoError) -> SecretKey {
+    try SecretKey(in: pool) { Random.fill($0) }
   }
 
-  /// `KB(32, key, data)` of the format pages: keyed BLAKE2b.
-  public static func derived(
-    from key: UnsafeRawBufferPointer, _ data: UnsafeRawBufferPointer
-  ) throws(CryptoError) -> SecretKey {
-    try SecretKey { KeyedHash.compute(key: key, data: data, into: $0) }
+  /// `KB(32, key, data)` of the format pages, keyed BLAKE2b, in the same pool. Throws ``CryptoError/keysWiped``.
+  public borrowing func derive(_ data: UnsafeRawBufferPointer) throws(CryptoError) -> SecretKey {
+    try withUnsafeBytes { key throws(CryptoError) in
+      try SecretKey(in: pool) { KeyedHash.compute(key: key, data: data, into: $0) }
+    }
   }
 
-  deinit { SecretKeyPool.shared.giveBack(slot) }
+  /// The same for bytes in an array.
+  public borrowing func derive(_ data: [UInt8]) throws(CryptoError) -> SecretKey {
+    try withUnsafeBytes { key throws(CryptoError) in
+      try SecretKey(in: pool) { output in
+        data.withUnsafeBytes { KeyedHash.compute(key: key, data: $0, into: output) }
+      }
+    }
+  }
 
+  deinit { pool.giveBack(slot) }
+
+  /// Lends `body` the key, inside of the pool's gate: for a computation alone. Throws ``CryptoError/keysWiped`` after ``KeyPool/shut()``.
+  @inline(__always)
+  public borrowing func withUnsafeBytes<R: ~Copyable>(
+    _ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R
+  ) throws(CryptoError) -> R {
+    try withUnsafeBytes(else: .keysWiped, body)
+  }
+
+  /// The same with an error for a key that is gone.
   @inline(__always)
   public borrowing func withUnsafeBytes<R: ~Copyable, E: Error>(
-    _ body: (UnsafeRawBufferPointer) throws(E) -> R
+    else gone: @autoclosure () -> E, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
-    try body(UnsafeRawBufferPointer(slot))
+    try pool.inside(else: gone()) { () throws(E) in try body(UnsafeRawBufferPointer(slot)) }
   }
 }

@@ -20,21 +20,33 @@ public final class SecretStreamCipher {
 
   public let backend: CipherBackend
   private let context: OpaquePointer?
+  public let pool: KeyPool
   /// Plaintext that is not authentic yet; only here may libcrypto write before it has verified.
   private var scratch: UnsafeMutableRawBufferPointer
 
-  public init(_ backend: CipherBackend = .preferred) {
+  /// `pool`: that of the keys which the cipher is used with. Each use is inside of its gate (``KeyPool/inside(else:_:)``).
+  public init(_ backend: CipherBackend = .preferred, in pool: KeyPool = .shared) {
     requireSodium()
     context = backend == .libcrypto ? clibcrypto_context_create() : nil
     self.backend = context == nil ? .libsodium : .libcrypto
+    self.pool = pool
     scratch = .allocate(byteCount: 16384, alignment: 64)
+    // libsodium keeps nothing of a key.
+    if context != nil { pool.add(self) }
   }
 
   deinit {
+    if context != nil { pool.remove(self) }
     wipe(scratch)
     scratch.deallocate()
     if let context { clibcrypto_context_destroy(context) }
   }
+
+  /// libcrypto keeps the key of the last message until the next one, or until its context is freed. Any thread may call, while nobody uses the cipher.
+  func forgetKeys() { if let context { clibcrypto_context_forget(context) } }
+
+  /// The same of the message that was opened last, for whoever has used the cipher with a key of another pool.
+  public func forgetOpeningKey() { if let context { clibcrypto_context_forget_opening(context) } }
 
   // MARK: One message
 

@@ -21,6 +21,8 @@ public enum CryptoError: Error, Equatable, Sendable {
   case passwordHashOutOfMemory(byteCount: Int)
   /// Guarded memory could not be allocated or locked (see `RLIMIT_MEMLOCK`).
   case secretMemoryExhausted(byteCount: Int)
+  /// The keys were wiped, because what they belong to was closed (``KeyPool/shut()``).
+  case keysWiped
   /// libcrypto failed where libsodium would not have.
   case libcryptoFailed
 }
@@ -36,6 +38,8 @@ extension CryptoError: CustomStringConvertible {
       "the password hash could not get \(byteCount / 1024) KiB of memory; free some and try again"
     case .secretMemoryExhausted(let byteCount):
       "no guarded memory for \(byteCount) bytes of key; raise the limit of locked memory (ulimit -l)"
+    case .keysWiped:
+      "the keys were wiped"
     case .libcryptoFailed:
       "libcrypto failed; select the libsodium cipher"
     }

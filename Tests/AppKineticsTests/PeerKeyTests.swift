@@ -4,6 +4,8 @@ import Locks
 import SecureFiles
 import ServiceValues
 import ServiceWire
+import SodiumPrimitives
+import TestSupport
 import Testing
 
 @testable import AppKinetics
@@ -334,4 +336,32 @@ struct PeerPinTests {
     #expect(PeerPins.Pin(bytes + [0]) == nil)
     #expect(PeerPins.Pin(Data([2]) + bytes.dropFirst()) == nil)
   }
+
+  #if os(Linux)
+    /// In locked memory while the services run, and nowhere after that, though they are referenced.
+    @Test func theOwnKeyGoesWithTheServices() async throws {
+      try await withTestApps { world in
+        for isSealed in [false, true] {
+          let first = try await world.start("com.example.app")
+          let peer = try await world.start("com.example.peer") { try $0.offer(echo) { _ in .noReply } }
+          let app = try await world.restart(first)
+          _ = try await app.services.call(ServiceRequest(echo, "tell"), to: peer.id)
+          let key = app.services.runtime.performAndWait { $0.identity.key }
+          let search = try MemorySearch(count: KeyPair.byteCount) { target in
+            try key.withPrivateKey { target.copyMemory(from: $0) }
+          }
+          #expect(search.places().count == 1)
+          if isSealed {
+            try app.container.close(.now, because: "a test")
+          } else {
+            await app.services.stop()
+          }
+          #expect(search.places() == [])
+          #expect(throws: CryptoError.keysWiped) { try key.withPrivateKey { _ in } }
+          try await world.end(app)
+          try await world.end(peer)
+        }
+      }
+    }
+  #endif
 }

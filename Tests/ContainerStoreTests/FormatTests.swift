@@ -119,7 +119,7 @@ struct FormatTests {
 
   private static func body(generations: [Generation]) -> SuperblockBody {
     var body = SuperblockBody(
-      created: 1, epoch: SuperblockBody.Epoch(number: 1, key: testBytes(32, seed: 1)),
+      created: 1, epoch: SuperblockBody.Epoch(number: 1, key: testKey(testBytes(32, seed: 1))),
       generation: generations[0])
     body.generations = generations
     return body
@@ -371,7 +371,7 @@ struct FormatTests {
     let key = try SecretKey.random()
     let previous = testBytes(16, seed: 1)
     let payload = testBytes(count, seed: 2)
-    let (bytes, authenticator) = JournalFrame.seal(
+    let (bytes, authenticator) = try JournalFrame.seal(
       payload, number: .max, previous: previous, at: place, key: key, cipher: cipher)
     #expect(bytes.count == JournalFrame.byteCount(payload: count))
     let file = try file(holding: [UInt8](repeating: 0xee, count: 4096) + bytes)
@@ -424,7 +424,7 @@ struct FormatTests {
   @Test func bodiesComeBackAndEndAtTheirLimits() throws {
     func isAccepted(_ body: SuperblockBody) -> Bool { (try? SuperblockBody(body.encoded)) == body }
     let clean = Self.cleanBody()
-    #expect(isAccepted(clean) && clean.encoded.count == 2560)
+    #expect(try isAccepted(clean) && clean.encoded.count == 2560)
     var open = clean
     open.isClean = false
     #expect(isAccepted(open))
@@ -434,7 +434,9 @@ struct FormatTests {
     #expect(isAccepted(open))
     for count in [1, 16] {
       var body = clean
-      body.epochs = (1...count).map { .init(number: UInt32($0), key: testBytes(32, seed: UInt64($0))) }
+      body.epochs = (1...count).map {
+        .init(number: UInt32($0), key: testKey(testBytes(32, seed: UInt64($0))))
+      }
       #expect(isAccepted(body))
     }
     #expect(isAccepted(Self.body(generations: [Self.generation(1, tables: 0)])))
@@ -443,8 +445,9 @@ struct FormatTests {
       isAccepted(
         Self.body(generations: [Self.generation(4, tables: 0, state: .pending), Self.generation(3)])))
     // What only a forger could write.
+    let encoded = try clean.encoded
     func isRefused(_ change: (inout [UInt8]) -> Void) -> Bool {
-      var bytes = clean.encoded
+      var bytes = encoded
       change(&bytes)
       return isMalformed { _ = try SuperblockBody(bytes) }
     }
@@ -484,7 +487,7 @@ struct FormatTests {
     based.commit = 1
     #expect(!isAccepted(Self.body(generations: [based, Self.generation(1)])))
     for count in [0, 2559, 2561] {
-      #expect(isMalformed { _ = try SuperblockBody(Array((clean.encoded + [0]).prefix(count))) })
+      #expect(isMalformed { _ = try SuperblockBody(Array((encoded + [0]).prefix(count))) })
     }
   }
 
@@ -528,7 +531,8 @@ struct FormatTests {
     do {
       return try TableFile(
         written.table, io: io, container: Self.place.container, key: SharedKey(try Self.key()),
-        ciphers: CipherPool(.preferred), cache: BlockCache(byteCountMax: 100_000), log: FindingLog())
+        ciphers: CipherPool(.preferred, in: .shared), cache: BlockCache(byteCountMax: 100_000),
+        log: FindingLog())
     } catch ContainerError.tableDamaged {
       throw MalformedBytes(what: "its footer")
     }
@@ -634,7 +638,7 @@ struct FormatTests {
     func blocks(_ change: (inout ForgedTable) -> Void = { _ in }) throws -> Bool {
       var forged = ForgedTable()
       change(&forged)
-      let written = forged.sealed(Self.place, try Self.key(), cipher)
+      let written = try forged.sealed(Self.place, try Self.key(), cipher)
       return isMalformed { _ = try read(WrittenTable(bytes: written.bytes, table: written.table)) }
     }
     #expect(try !blocks())
@@ -771,8 +775,8 @@ struct FormatTests {
     #expect(accepted > 1000)
   }
 
-  @Test func anyBytesInABody() {
-    let valid = [Self.cleanBody().encoded, Self.body(generations: [Self.generation(1)]).encoded]
+  @Test func anyBytesInABody() throws {
+    let valid = try [Self.cleanBody().encoded, Self.body(generations: [Self.generation(1)]).encoded]
     let accepted = fuzz(FuzzedBytes(valid, byteCounts: 2550...2570)) { try SuperblockBody($0).encoded }
     #expect(accepted > 100)
   }
@@ -815,7 +819,7 @@ struct FormatTests {
       }
       var forged = ForgedTable()
       forged.mutation = random.next()
-      let written = forged.sealed(Self.place, try Self.key(), cipher)
+      let written = try forged.sealed(Self.place, try Self.key(), cipher)
       do {
         let entries = try read(WrittenTable(bytes: written.bytes, table: written.table))
         accepted += 1
@@ -844,12 +848,12 @@ private struct ForgedTable {
   /// Changes a byte of one block before it is sealed.
   var mutation: UInt64?
 
-  func sealed(_ place: Table.Place, _ key: borrowing SecretKey, _ cipher: SecretStreamCipher) -> (
+  func sealed(_ place: Table.Place, _ key: borrowing SecretKey, _ cipher: SecretStreamCipher) throws -> (
     bytes: [UInt8], table: Generation.Table, plaintexts: [[UInt8]]
   ) {
     var bytes: [UInt8] = []
     var plaintexts: [[UInt8]] = []
-    func seal(_ plaintext: [UInt8], _ kind: UInt8, key: borrowing SecretKey) -> UInt64 {
+    func seal(_ plaintext: [UInt8], _ kind: UInt8, key: borrowing SecretKey) throws -> UInt64 {
       var plaintext = plaintext
       if let mutation, mutation % 5 == UInt64(plaintexts.count) {
         let i = Int(mutation / 5 % UInt64(plaintext.count))
@@ -865,7 +869,7 @@ private struct ForgedTable {
       ad.append(kind)
       ad.appendZeros(3)
       let offset = UInt64(bytes.count)
-      bytes += SealedMessage.seal(plaintext, key: key, ad: ad.bytes, cipher: cipher)
+      bytes += try SealedMessage.seal(plaintext, key: key, ad: ad.bytes, cipher: cipher)
       return offset
     }
     var index = ByteWriter()
@@ -881,7 +885,7 @@ private struct ForgedTable {
         block.append(entry.value)
       }
       if i == 1 { bytes += [UInt8](repeating: 0, count: gap) }
-      let offset = seal(block.bytes, 1, key: key)
+      let offset = try seal(block.bytes, 1, key: key)
       var firstKey = entries.first?.key ?? [1]
       if i == 1, !firstKey.isEmpty { firstKey[0] += firstKeyChange }
       index.append(offset)
@@ -889,7 +893,7 @@ private struct ForgedTable {
       index.append(UInt16(firstKey.count))
       index.append(firstKey)
     }
-    let indexOffset = seal(index.bytes, 2, key: key)
+    let indexOffset = try seal(index.bytes, 2, key: key)
     var footer = ByteWriter()
     footer.append(UInt64(data.joined().count + entryCountOffset))
     footer.append(UInt64(data.count + blockCountOffset))
@@ -901,7 +905,7 @@ private struct ForgedTable {
     footer.append(UInt16(first.count))
     footer.append(first)
     footer.append(trailing)
-    _ = seal(footer.bytes, 3, key: key)
+    _ = try seal(footer.bytes, 3, key: key)
     let table = Generation.Table(
       id: place.table, byteCount: UInt64(bytes.count), footerLength: UInt32(footer.bytes.count),
       footerTag: Array(bytes.suffix(16)), keying: .init(epoch: 1, secret: testBytes(32, seed: 3)))
@@ -925,4 +929,9 @@ private struct ForgedTable {
       return littleEndian(count) + block.bytes == plaintext
     } && rest.isEmpty
   }
+}
+
+/// A key of these 32 bytes.
+func testKey(_ bytes: [UInt8]) -> SharedKey {
+  do { return try SharedKey(copying: bytes) } catch { fatalError("\(error)") }
 }

@@ -34,10 +34,10 @@ struct FuzzFindingsTests {
   }
 
   @Test func refusesCommitsThatCannotBeCountedOn() throws {
-    func body(commit: UInt64) -> [UInt8] {
+    func body(commit: UInt64) throws -> [UInt8] {
       let key = [UInt8](repeating: 1, count: 32)
-      return SuperblockBody(
-        created: 0, epoch: .init(number: 1, key: key),
+      return try SuperblockBody(
+        created: 0, epoch: .init(number: 1, key: testKey(key)),
         generation: Generation(number: 1, epoch: 1, state: .complete, secret: key, commit: commit, tables: [])
       ).encoded
     }

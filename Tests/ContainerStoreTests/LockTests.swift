@@ -37,7 +37,8 @@ struct LockTests {
     expectError(.locked) {
       try Container.open(io: io, credential: testCredential(), options: testOptions())
     }
-    #expect(attempts.withLock { $0 } == 1)
+    // Twice: what holds it may be closing just now.
+    #expect(attempts.withLock { $0 } == 2)
     io.setHook(nil)
     try container.close()
   }

@@ -641,8 +641,8 @@ private struct OpenedSlot {
     self.slot = slot
     self.secret = secret
     let rootKey = try Superblock.rootKey(
-      slot, credential: secret.credential(), options: Container.Options(), cipher: cipher)
-    body = try slot.open(rootKey: rootKey, cipher: cipher)
+      slot, credential: secret.credential(), options: Container.Options(), in: .shared)
+    body = try slot.open(rootKey: rootKey)
   }
 
   var sequence: UInt64 { slot.sequence }
@@ -651,7 +651,7 @@ private struct OpenedSlot {
     try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence, keySlots: slot.keySlots, body: body,
       rootKey: Superblock.rootKey(
-        slot, credential: secret.credential(), options: Container.Options(), cipher: cipher), cipher: cipher)
+        slot, credential: secret.credential(), options: Container.Options(), in: .shared))
   }
 }
 

@@ -12,8 +12,8 @@ struct SealedMessageTests {
     let plaintext = Random.bytes(count)
     let ad = Random.bytes(48)
     let cipher = SecretStreamCipher(backend)
-    let one = SealedMessage.seal(plaintext, key: key, ad: ad, cipher: cipher)
-    let other = SealedMessage.seal(plaintext, key: key, ad: ad, cipher: cipher)
+    let one = try SealedMessage.seal(plaintext, key: key, ad: ad, cipher: cipher)
+    let other = try SealedMessage.seal(plaintext, key: key, ad: ad, cipher: cipher)
     #expect(one.count == count + 41)
     #expect(!same(Array(one[0..<24]), Array(other[0..<24])))
     for opening in CipherBackend.allCases {
@@ -27,7 +27,7 @@ struct SealedMessageTests {
     let keyBytes = Random.bytes(32)
     let ad = Random.bytes(48)
     let cipher = SecretStreamCipher(backend)
-    let sealed = SealedMessage.seal(
+    let sealed = try SealedMessage.seal(
       Random.bytes(count), key: try SecretKey(bytes: keyBytes), ad: ad, cipher: cipher)
 
     func refuse(_ sealed: [UInt8], key: [UInt8], ad: [UInt8], _ what: String) throws {

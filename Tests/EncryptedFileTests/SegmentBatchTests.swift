@@ -33,7 +33,7 @@ struct SegmentBatchTests {
           plaintext.withUnsafeMutableBytes { wipe($0) }
           try cipher.open(oldStored, of: old, key: key, into: &plaintext)
         }
-        batch.seal(plaintext.span.bytes, as: run, into: &output)
+        try batch.seal(plaintext.span.bytes, as: run, into: &output)
       }
     }
     var rest = stored[...]
@@ -77,7 +77,7 @@ struct SegmentBatchTests {
         by: SegmentCipher())
       let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: 100, alignment: 1)
       var output = OutputRawSpan(buffer: memory, initializedCount: 0)
-      batch.seal([1].span.bytes, as: SegmentBatchTests.run(0, 1, counter: counter), into: &output)
+      try batch.seal([1].span.bytes, as: SegmentBatchTests.run(0, 1, counter: counter), into: &output)
     }
   }
 
@@ -89,7 +89,7 @@ struct SegmentBatchTests {
       let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: 100, alignment: 1)
       var output = OutputRawSpan(buffer: memory, initializedCount: 0)
       for counter in [10, 11] as [UInt64] {
-        batch.seal([1].span.bytes, as: SegmentBatchTests.run(0, 1, counter: counter), into: &output)
+        try batch.seal([1].span.bytes, as: SegmentBatchTests.run(0, 1, counter: counter), into: &output)
       }
     }
   }

@@ -95,7 +95,7 @@ func sealed(
   try output.withUnsafeMutableBytes { memory in
     var output = OutputRawSpan(buffer: memory, initializedCount: 0)
     var batch = try SegmentBatch(run, key: FileKey(bytes: key), by: cipher)
-    batch.seal(plaintext.span.bytes, as: run, into: &output)
+    try batch.seal(plaintext.span.bytes, as: run, into: &output)
   }
   return output
 }

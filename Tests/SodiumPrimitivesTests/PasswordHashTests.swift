@@ -72,6 +72,6 @@ struct PasswordHashTests {
   ) throws -> [UInt8] {
     let passphrase = try SecretBytes(utf8: passphrase)
     let key = try PasswordHash.key(passphrase: passphrase, salt: salt, parameters: parameters)
-    return key.withUnsafeBytes { [UInt8]($0) }
+    return try key.withUnsafeBytes { [UInt8]($0) }
   }
 }

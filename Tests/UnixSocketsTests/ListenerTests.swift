@@ -110,11 +110,21 @@ struct ListenerTests {
   @Test func takesNothingElseThanASocketThatListens() throws {
     let pair = try SocketPair()
     #expect(try UnixListener.path(ofListening: pair.first.descriptorNumber) == nil)
-    for number in [dup(pair.first.descriptorNumber), open("/dev/null", O_RDWR)] {
+    var ends: [Int32] = [-1, -1]
+    #expect(pipe(&ends) == 0)
+    defer { close(ends[1]) }
+    for number in [dup(pair.first.descriptorNumber), ends[0]] {
+      let taken = inode(number)
       #expect(throws: SocketError.notASocket(path: nil)) { _ = try UnixListener(adopting: number).path }
-      #expect(fcntl(number, F_GETFD) == -1)
+      // It is closed, and its number may be another's already.
+      #expect(inode(number) != taken)
     }
     #expect(throws: SocketError.self) { _ = try UnixListener.path(ofListening: 9999) }
+  }
+
+  private func inode(_ number: Int32) -> UInt64? {
+    var status = stat()
+    return fstat(number, &status) == 0 ? UInt64(status.st_ino) : nil
   }
 
   @Test func whatSomebodyPutInItsPlaceStays() throws {

@@ -52,7 +52,7 @@ final class SegmentWork {
       var output = OutputRawSpan(buffer: output, initializedCount: 0)
       let run = Self.run(unit, session)
       var batch = try SegmentBatch(run, key: try FileKey(benchKey(of: file)), by: context.cipher)
-      batch.seal(input.bytes, as: run, into: &output)
+      try batch.seal(input.bytes, as: run, into: &output)
     }
   }
 

@@ -11,10 +11,10 @@ extension Target {
     seeds: {
       let header = sampleHeader(hasPredecessor: true).encoded
       let cipher = SecretStreamCipher()
-      let (first, tag) = JournalFrame.seal(
+      let (first, tag) = try JournalFrame.seal(
         header, number: 0, previous: [UInt8](repeating: 0, count: 16), at: Known.place, key: try Known.key(),
         cipher: cipher)
-      let (second, _) = JournalFrame.seal(
+      let (second, _) = try JournalFrame.seal(
         sampleRecord().encoded, number: 1, previous: tag, at: Known.place, key: try Known.key(),
         cipher: cipher)
       let gap = Int(JournalFrame.alignment) - first.count
@@ -38,7 +38,7 @@ extension Target {
         previous += [UInt8](repeating: 0, count: 16 - previous.count)
         let payload = input.remainder()
         guard !payload.isEmpty else { return false }
-        let (frame, tag) = JournalFrame.seal(
+        let (frame, tag) = try JournalFrame.seal(
           payload, number: number, previous: previous, at: Known.place, key: try Known.key(),
           cipher: SecretStreamCipher())
         guard

@@ -10,7 +10,7 @@ extension SampleContainer {
     guard var opened = try? OpenedContainer(image, credential: credential()) else { return }
     switch kind {
     case 0, 1:
-      var body = opened.body.encoded
+      var body = try opened.body.encoded
       Edit(&input).apply(to: &body)
       // What the parser refuses is the matter of the target `superblock-body`.
       guard let body = try? SuperblockBody(body) else { return }
@@ -32,8 +32,8 @@ extension SampleContainer {
 /// What stands in clear in an image: the superblock's body and the newest journal.
 struct OpenedContainer {
   private final class RootKey {
-    let key: SecretBytes
-    init(_ key: consuming SecretBytes) { self.key = key }
+    let key: SecretKey
+    init(_ key: consuming SecretKey) { self.key = key }
   }
 
   private let slot: SuperblockSlot
@@ -49,8 +49,8 @@ struct OpenedContainer {
     let io = RecordingIO(image)
     (slot, _) = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false)
     root = RootKey(
-      try Superblock.rootKey(slot, credential: credential, options: Container.Options(), cipher: cipher))
-    body = try slot.open(rootKey: root.key, cipher: cipher)
+      try Superblock.rootKey(slot, credential: credential, options: Container.Options(), in: .shared))
+    body = try slot.open(rootKey: root.key)
     guard let journal = body.journal else { return }
     let file = try CopiedFile(io, journal.id, in: .journal).copy(0)
     let key = try Keyring(container: slot.containerID, body: body).journalKey(
@@ -118,7 +118,7 @@ struct OpenedContainer {
     for (number, payload) in payloads.enumerated() where !payload.isEmpty {
       let offset = JournalFrame.alignedUp(UInt64(file.count))
       file += [UInt8](repeating: 0, count: Int(offset) - file.count)
-      let (frame, tag) = JournalFrame.seal(
+      let (frame, tag) = try JournalFrame.seal(
         payload, number: UInt64(number), previous: end.tag,
         at: .init(container: slot.containerID, journal: journal.id), key: key, cipher: cipher)
       file += frame
@@ -136,7 +136,7 @@ struct OpenedContainer {
   func sealSuperblock(to image: inout DiskImage) throws {
     let sealed = try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence &+ 1, keySlots: slot.keySlots, body: body,
-      rootKey: root.key, cipher: cipher)
+      rootKey: root.key)
     guard let inode = image.names["superblock"] else { return }
     for offset in SuperblockSlot.offsets {
       DiskImage.write(sealed.bytes, at: Int(offset), to: &image.contents[inode]!)

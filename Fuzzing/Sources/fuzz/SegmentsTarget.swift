@@ -147,7 +147,7 @@ private struct StoredSample: Sendable {
         try output.withUnsafeMutableBytes { memory in
           var output = OutputRawSpan(buffer: memory, initializedCount: 0)
           var batch = try SegmentBatch(run, key: key, by: cipher)
-          batch.seal(plaintext.span.bytes, as: run, into: &output)
+          try batch.seal(plaintext.span.bytes, as: run, into: &output)
         }
         sample.extents.append(Extent(run, slab: 0, offset: UInt64(sample.stored.count)))
         sample.stored += output

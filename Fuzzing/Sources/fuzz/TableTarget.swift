@@ -29,7 +29,7 @@ extension Target {
     accepts: { bytes in
       var input = Input(bytes)
       var draft = TableDraft(&input)
-      let (stored, entry) = draft.sealed(try Known.key(), edits: &input)
+      let (stored, entry) = try draft.sealed(try Known.key(), edits: &input)
       guard let read = try? entries(of: entry, stored) else { return false }
       for (before, after) in zip(read, read.dropFirst()) {
         require(before.key < after.key, "a table out of order was accepted")
@@ -47,7 +47,8 @@ extension Target {
   ) throws -> [(key: CatalogKey, value: [UInt8]?)] {
     let table = try TableFile(
       entry, io: try io(holding: stored), container: Known.container, key: SharedKey(try Known.key()),
-      ciphers: CipherPool(.preferred), cache: BlockCache(byteCountMax: 1 << 20), log: FindingLog())
+      ciphers: CipherPool(.preferred, in: .shared), cache: BlockCache(byteCountMax: 1 << 20),
+      log: FindingLog())
     guard try table.check(isOldest: false).isWhole else { throw MalformedBytes(what: "a table") }
     var entries: [(key: CatalogKey, value: [UInt8]?)] = []
     var position = try table.position(of: CatalogKey(bytes: []))
@@ -135,7 +136,7 @@ private struct TableDraft {
 
   mutating func sealed(
     _ key: borrowing SecretKey, edits input: inout Input
-  ) -> (bytes: [UInt8], entry: Generation.Table) {
+  ) throws -> (bytes: [UInt8], entry: Generation.Table) {
     var storedEdits: [Edit] = []
     var entry = Generation.Table(
       id: Known.table, byteCount: UInt64(end), footerLength: UInt32(blocks.last!.plaintext.count),
@@ -152,7 +153,7 @@ private struct TableDraft {
     }
     var bytes: [UInt8] = []
     for block in blocks {
-      bytes += SealedMessage.seal(
+      bytes += try SealedMessage.seal(
         block.plaintext, key: key, ad: Self.ad(block), cipher: SecretStreamCipher())
     }
     entry.footerTag = Array(bytes.suffix(16))

@@ -83,7 +83,7 @@ struct PresenceFile {
   fileprivate func write(in directory: OpenDirectory) throws {
     let stored = Stored(
       version: Self.version, application: application.text, user: activationUser,
-      key: Hexadecimal.text(key.kept), broker: Hexadecimal.text(brokerKey))
+      key: Hexadecimal.text(try key.kept), broker: Hexadecimal.text(brokerKey))
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys]
     let bytes = Array(try encoder.encode(stored)) + [10]

@@ -143,6 +143,7 @@ final class Core {
     endPeers(parts, saysGoodbye: true)
     broker.stop(parts)
     keys.stop()
+    identity.pool.shut()
     rollbackWatchers.finish()
     arrivalWatchers.finish()
     waitingPeerWatchers.finish()

@@ -15,6 +15,10 @@ int clibcrypto_is_available(void);
 const char *clibcrypto_version(void);
 
 clibcrypto_context *clibcrypto_context_create(void);
+/// Overwrites what the context has of the last keys, which libcrypto keeps until the next message.
+void clibcrypto_context_forget(clibcrypto_context *context);
+/// The same of what it has opened last alone.
+void clibcrypto_context_forget_opening(clibcrypto_context *context);
 /// Wipes and frees the context.
 void clibcrypto_context_destroy(clibcrypto_context *context);
 

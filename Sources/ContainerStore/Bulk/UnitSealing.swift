@@ -17,8 +17,8 @@ struct UnitSealing {
       guard try fill(piece, plaintext) else { continue }
       let run = piece.run(store.session.take(piece.segmentCount))
       var batch = try SegmentBatch(run, key: try store.fileKey(files[piece.file]), by: context.cipher)
-      unit.add(CollectionOfOne(run), of: piece.file) {
-        batch.seal(plaintext.bytes, as: run, into: &$0)
+      try unit.add(CollectionOfOne(run), of: piece.file) {
+        try batch.seal(plaintext.bytes, as: run, into: &$0)
       }
     }
     return try unit.append(to: store.slabs, sharing: planned.slab)

@@ -53,6 +53,8 @@ final class BlockCache: Sendable {
     }
   }
 
+  func removeAll() { state.withLock { $0 = State() } }
+
   private func insert(_ block: TableBlock, at place: Place, _ state: inout State) {
     guard state.index[place] == nil, block.memoryByteCount <= byteCountMax else { return }
     while state.byteCount + block.memoryByteCount > byteCountMax, !state.entries.isEmpty {

@@ -10,6 +10,12 @@ struct CatalogFiles: Sendable {
   let ciphers: CipherPool
   let cache: BlockCache
 
+  /// Lets go of what was opened. A block wipes itself with its last reference.
+  func forgetAll() {
+    cache.removeAll()
+    ciphers.removeAll()
+  }
+
   /// Names of the folders of a container.
   static let directories = ["journal", "catalog", CopiedFile.copyFolder, "slab"]
 

@@ -17,7 +17,7 @@ extension CatalogLoader {
   }
 
   private func newSegmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
-    let context = WorkerContext(ciphers.backend)
+    let context = WorkerContext(ciphers.backend, in: ciphers.keys)
     let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
       let key = CatalogKey.inode(file)

@@ -63,7 +63,7 @@ struct CatalogLoader {
     self.cache = cache
     self.log = log
     self.writerIsAlive = writerIsAlive
-    cipher = SecretStreamCipher(ciphers.backend)
+    cipher = SecretStreamCipher(ciphers.backend, in: ciphers.keys)
   }
 
   func load() throws -> LoadedCatalog {

@@ -91,12 +91,16 @@ final class TableFile: Sendable {
     else { throw MalformedBytes(what: "a block outside its table") }
     let sealed = try file.read(count + Int(overhead), at: pointer.offset)
     let ad = Table.ad(place, offset: pointer.offset, count: count, kind: kind)
-    guard kind != .footer || Array(sealed.suffix(16)) == table.footerTag,
-      let plaintext = ciphers.withCipher({ cipher in
-        try? SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
-      })
-    else { throw MalformedBytes(what: "it is not authentic") }
-    return plaintext
+    guard kind != .footer || Array(sealed.suffix(16)) == table.footerTag else {
+      throw MalformedBytes(what: "it is not authentic")
+    }
+    do throws(CryptoError) {
+      return try ciphers.withCipher { cipher throws(CryptoError) in
+        try SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
+      }
+    } catch {
+      throw IOFailure(error) ?? MalformedBytes(what: "it is not authentic")
+    }
   }
 
   /// The result of `read` for the first copy. If that throws, the result for the second copy, and

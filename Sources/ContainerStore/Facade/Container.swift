@@ -1,5 +1,5 @@
 import EncryptedFile
-import SodiumPrimitives
+public import SodiumPrimitives
 
 #if canImport(Glibc)
   import Glibc
@@ -86,8 +86,8 @@ public final class Container: ContainerReading {
     with salvaged: SalvagedCatalog?
   ) throws -> Container {
     Container(
-      try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, cipher in
-        try Superblock.rootKey(slot, credential: credential, options: options, cipher: cipher)
+      try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, pool in
+        try Superblock.rootKey(slot, credential: credential, options: options, in: pool)
       })
   }
 
@@ -98,18 +98,60 @@ public final class Container: ContainerReading {
   // MARK: Close
 
   /// Makes everything durable (except with ``ContainerDurability/none``), records that the
-  /// container was closed cleanly, and releases the lock. Every later call throws `closed`, and so
-  /// do changes in progress in other threads; reads in progress are waited for. Throws if changes
+  /// container was closed cleanly, wipes its keys and what is opened of it, and releases the lock. Every later call throws `closed`, and so
+  /// do calls in progress in other threads. Throws if changes
   /// since the last durable moment could not be written. A second call does nothing.
   public func close() throws {
     defer { observers.finish() }
-    writeBack.files.close()
+    writeBack.files.endOpenings()
     let written = Result { () throws in
       if let failure = try writeBack.run().values.first { throw failure }
     }
     try store.close()
     // Thrown after the container is closed in order: committed changes are safe.
     try written.get()
+  }
+
+  /// How ``close(_:because:)`` closes.
+  public enum Closing: Sendable {
+    /// As ``close()``.
+    case stored
+    /// At once, whatever is under way: nothing is stored any more. It takes milliseconds, also while the disk hangs.
+    case now
+  }
+
+  /// Closes the container, in the middle of whatever is under way when that is wanted.
+  ///
+  /// With ``Closing/now`` all keys of the container in this process are wiped when this returns, those of its snapshots and of other
+  /// openings of it, too, and nothing begins any more that changes its files: it is *sealed*. On the disk it is as after the end of the process.
+  /// Handles, streams, snapshots and whatever else stands on it may still be referenced. All of them throw `closed`, with the reason as detail; so do calls that
+  /// are under way. What had begun to be written is waited for elsewhere, and holds the lock until then; an opening of the container in this process waits
+  /// for that, ten seconds at most. Opened data that is still in memory is wiped meanwhile.
+  ///
+  /// Returns the paths of open files with bytes that are lost, as they were given when the files were opened. Throws as ``close()`` does with ``Closing/stored``.
+  ///
+  ///     let lost = try container.close(.now, because: "locked")
+  @discardableResult
+  public func close(_ closing: Closing, because reason: String? = nil) throws -> [String] {
+    guard closing == .now else {
+      try close()
+      return []
+    }
+    let unstored = store.keyPool.isShut ? [] : writeBack.files.unstoredPaths
+    for store in OpenStores.shared.stores(of: store.id) { store.seal(because: reason) }
+    return unstored
+  }
+
+  /// Wipes memory that is kept for the next reads and writes, after a secret was read or written.
+  package func wipeSpareMemory() {
+    store.workers.removeAll()
+    writeBack.files.tally.releaseSpares()
+  }
+
+  /// A pool of keys that was read from the container, which goes when the container is sealed.
+  package func addDependent(_ pool: KeyPool) {
+    store.dependents.withLock { $0.append(pool) }
+    if store.keyPool.isShut { pool.shut() }
   }
 
   /// Makes every change so far durable.
@@ -120,6 +162,37 @@ public final class Container: ContainerReading {
       throw store.translated(failure, path: store.place)
     }
     try store.flush(durably: true)
+  }
+
+  // MARK: Destroy
+
+  /// The id of the container at `path`, which its superblock has in clear: also of one that no key opens any more. Throws `notAContainer`.
+  public static func id(at path: String) throws -> Identifier {
+    try reportingIO(at: path) { try Destruction.id(in: PosixBlockIO(path)) }
+  }
+
+  /// Destroys the container of that id at `path`, without a key: nothing opens it again.
+  ///
+  /// When this returns the key slots are overwritten on the disk, and the container's files are removed as far as they can be; files that are not
+  /// a container's stay, and so does their directory. When it is interrupted, whoever opens, creates or destroys a container there goes on with
+  /// it. Not reached: copies and backups, what readers in other processes have in memory, and older blocks that the disk keeps of its own accord,
+  /// as flash does, and file systems that copy on write. Without a passphrase or key, those are as good as before.
+  ///
+  /// Throws `notAContainer`, `invalidArgument` for another container than that of `id`, and `locked` while it is open for writing. One that this process is closing is waited
+  /// for, ten seconds at most.
+  ///
+  ///     try container.close(.now, because: "wiped")
+  ///     try Container.destroy(at: path, id: container.id)
+  public static func destroy(at path: String, id: Identifier) throws {
+    try reportingIO(at: path) { try Destruction.run(PosixBlockIO(path), id: id) }
+  }
+
+  package static func destroy(io: any BlockIO, id: Identifier) throws { try Destruction.run(io, id: id) }
+
+  private static func reportingIO<R>(at path: String, _ body: () throws -> R) throws -> R {
+    do { return try body() } catch let failure as IOFailure {
+      throw ContainerError.from(failure).with(path: path)
+    }
   }
 
   // MARK: Observing
@@ -160,7 +233,7 @@ struct OpenedStore {
 /// meanwhile. The path is added to errors.
 func openedStore(
   _ io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog? = nil,
-  rootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
+  rootKey: (SuperblockSlot, KeyPool) throws -> SecretKey
 ) throws -> OpenedStore {
   func open() throws -> OpenedStore {
     let files = OpenFiles(byteCountMax: options.writeCacheByteCount)
@@ -181,6 +254,9 @@ func openedStore(
   } catch let failure as IOFailure {
     throw ContainerError.from(failure).with(path: io.place)
   } catch let error as ContainerError {
+    if error.code == .notAContainer, Destruction.goOn(io) {
+      throw ContainerError(.notAContainer, path: io.place, detail: "it was destroyed")
+    }
     throw error.with(path: io.place)
   }
 }

@@ -21,11 +21,11 @@ extension ContainerReader {
       try store.flush(durably: store.options.durability != .none)
     }
     return ContainerSnapshot(
-      try openedStore(store.io, mode: .readOnly, options: store.options) { slot, _ in
+      try openedStore(store.io, mode: .readOnly, options: store.options) { slot, pool in
         guard slot.containerID == store.id else {
           throw ContainerError(.notAContainer, path: store.place)
         }
-        return try store.copyRootKey()
+        return try store.copyRootKey(in: pool)
       }.store)
   }
 }

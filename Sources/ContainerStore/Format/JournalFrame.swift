@@ -23,10 +23,10 @@ enum JournalFrame {
   static func seal(
     _ payload: [UInt8], number: UInt64, previous: [UInt8], at place: Place, key: borrowing SecretKey,
     cipher: SecretStreamCipher
-  ) -> (bytes: [UInt8], tag: [UInt8]) {
+  ) throws(CryptoError) -> (bytes: [UInt8], tag: [UInt8]) {
     precondition(
       (1...payloadByteCountMax).contains(payload.count), "a record has 1 to \(payloadByteCountMax) bytes")
-    let sealed = SealedMessage.seal(
+    let sealed = try SealedMessage.seal(
       payload, key: key, ad: ad(place, number: number, count: payload.count, previous: previous),
       cipher: cipher)
     var writer = ByteWriter()
@@ -88,10 +88,14 @@ enum JournalFrame {
       let sealed = try file.read(sealedCount, at: offset + UInt64(headerByteCount))
       guard sealed.count == sealedCount, sealed.withUnsafeBytes({ KeyedHash.checksum($0) }) == payloadChecksum
       else { return .torn("the frame's payload is torn") }
-      guard
-        let payload = try? SealedMessage.open(
+      let payload: [UInt8]
+      do throws(CryptoError) {
+        payload = try SealedMessage.open(
           sealed, key: key, ad: ad(place, number: number, count: count, previous: previous), cipher: cipher)
-      else { return .altered }
+      } catch {
+        if let closed = IOFailure(error) { throw closed }
+        return .altered
+      }
       return .good(
         number: number, previous: previous, payload: payload, tag: Array(sealed.suffix(16)),
         end: offset + UInt64(byteCount(payload: count)))

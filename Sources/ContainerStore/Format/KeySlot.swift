@@ -136,8 +136,8 @@ struct KeySlot: Equatable {
 
   /// Makes a slot for the credential. Throws as ``check(_:parameters:)`` does.
   static func make(
-    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, rootKey: borrowing SecretBytes,
-    containerID: Identifier, cipher: SecretStreamCipher
+    _ credential: borrowing Credential, parameters: PasswordHash.Parameters, rootKey: borrowing SecretKey,
+    containerID: Identifier
   ) throws -> KeySlot {
     try check(credential, parameters: parameters)
     let salt = Random.bytes(PasswordHash.saltByteCount)
@@ -153,40 +153,38 @@ struct KeySlot: Equatable {
     }
     let key = try slotKey(credential, parameters: costs, salt: salt, containerID: containerID)
     let bound = prefix(kind, costs, salt)
-    let sealed = try rootKey.withUnsafeBytes { root in
+    let sealed = try rootKey.withUnsafeBytes { root throws(CryptoError) in
       var plaintext = [UInt8](root)
       defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
       return try SealedMessage.seal(
-        plaintext, key: wrapKey(key), ad: ad(containerID, bound), cipher: cipher)
+        plaintext, key: wrapKey(key), ad: ad(containerID, bound), cipher: .once())
     }
     return KeySlot(
       kind: kind, parameters: costs, salt: salt, sealedKey: sealed,
-      commitment: commitment(key, containerID, bound))
+      commitment: try commitment(key, containerID, bound))
   }
 
-  /// The root key; nil when the credential does not belong to this slot. Throws `superblockAltered`
+  /// The root key, in that pool; nil when the credential does not belong to this slot. Throws `superblockAltered`
   /// when it does, but the sealed key does not open.
   func open(
-    _ credential: borrowing Credential, containerID: Identifier, cipher: SecretStreamCipher
-  ) throws -> SecretBytes? {
+    _ credential: borrowing Credential, containerID: Identifier, in pool: KeyPool
+  ) throws -> SecretKey? {
     switch (credential.kind, kind) {
     case (.passphrase, .passphrase), (.rawKey, .rawKey): break
     default: return nil
     }
     let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)
     let bound = Self.prefix(kind, parameters, salt)
-    let expected = Self.commitment(key, containerID, bound)
+    let expected = try Self.commitment(key, containerID, bound)
     let fits = expected.withUnsafeBytes { expected in
       commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) }
     }
     guard fits else { return nil }
     do {
       var root = try SealedMessage.open(
-        sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: cipher)
+        sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: .once())
       defer { root.withUnsafeMutableBytes { wipe($0) } }
-      var guarded = try SecretBytes(count: root.count)
-      guarded.withUnsafeMutableBytes { $0.copyBytes(from: root) }
-      return guarded
+      return try SecretKey(in: pool) { $0.copyBytes(from: root) }
     } catch CryptoError.notAuthentic {
       throw ContainerError(.superblockAltered, detail: "a key slot fits the key and does not open")
     }
@@ -211,10 +209,10 @@ struct KeySlot: Equatable {
     try key.derive(label("OD1-slot-wrap") + eraseSecret)
   }
 
-  private static func commitment(_ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8])
-    -> [UInt8]
-  {
-    key.withUnsafeBytes {
+  private static func commitment(
+    _ key: borrowing SecretKey, _ containerID: Identifier, _ bound: [UInt8]
+  ) throws(CryptoError) -> [UInt8] {
+    try key.withUnsafeBytes {
       KeyedHash.compute(count: 32, key: $0, data: label("OD1-slot-commit") + containerID.bytes + bound)
     }
   }

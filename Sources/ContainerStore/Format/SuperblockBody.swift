@@ -11,7 +11,7 @@ struct SuperblockBody: Equatable {
 
   struct Epoch: Equatable {
     var number: UInt32
-    var key: [UInt8]
+    var key: SharedKey
   }
 
   /// The journal to which commits are appended.
@@ -34,7 +34,22 @@ struct SuperblockBody: Equatable {
 
   var completeGeneration: Generation { generations.last! }
 
+  /// The bytes, which have the epochs' keys in clear: the caller wipes them.
   var encoded: [UInt8] {
+    get throws(CryptoError) {
+      var bytes = encodedWithoutKeys
+      for (i, epoch) in epochs.enumerated() {
+        try epoch.key.key.withUnsafeBytes { key in
+          bytes.replaceSubrange(Self.keyRange(i), with: key)
+        }
+      }
+      return bytes
+    }
+  }
+
+  private static func keyRange(_ epoch: Int) -> Range<Int> { 24 + 40 * epoch..<56 + 40 * epoch }
+
+  private var encodedWithoutKeys: [UInt8] {
     var writer = ByteWriter()
     writer.append(created)
     writer.append(currentEpoch)
@@ -42,7 +57,7 @@ struct SuperblockBody: Equatable {
     for epoch in epochs {
       writer.append(epoch.number)
       writer.append(UInt32(0))
-      writer.append(epoch.key)
+      writer.appendZeros(SecretKey.byteCount)
     }
     writer.pad(to: Self.generationCountOffset)
     writer.append(UInt32(generations.count))
@@ -58,9 +73,8 @@ struct SuperblockBody: Equatable {
     return writer.bytes
   }
 
-  /// Overwrites the keys in this copy. Call it when the copy is no longer needed.
+  /// Overwrites the secrets of generations and tables in this copy. Call it when the copy is no longer needed.
   mutating func wipeSecrets() {
-    for i in epochs.indices { epochs[i].key.withUnsafeMutableBytes { wipe($0) } }
     for i in generations.indices {
       generations[i].secret.withUnsafeMutableBytes { wipe($0) }
       for j in generations[i].tables.indices {
@@ -77,7 +91,8 @@ struct SuperblockBody: Equatable {
     isClean = true
   }
 
-  init(_ bytes: [UInt8]) throws(MalformedBytes) {
+  /// The epochs' keys get places in the pool. Throws `MalformedBytes` and `CryptoError`.
+  init(_ bytes: [UInt8], in pool: KeyPool = .shared) throws {
     var reader = ByteReader(bytes)
     created = try reader.read()
     currentEpoch = try reader.read()
@@ -89,7 +104,7 @@ struct SuperblockBody: Equatable {
     for _ in 0..<epochCount {
       let number = try reader.read(UInt32.self)
       try reader.zeros(4)
-      epochs.append(Epoch(number: number, key: try reader.bytes(32)))
+      epochs.append(Epoch(number: number, key: try SharedKey(copying: try reader.take(32), in: pool)))
     }
     try reader.zeros(Self.generationCountOffset - reader.position)
     let generationCount = try reader.read(UInt32.self)

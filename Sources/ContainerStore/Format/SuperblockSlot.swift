@@ -10,7 +10,7 @@ struct SuperblockSlot: Equatable {
   /// The format version, which is also the minimum version of readers and writers.
   static let formatVersion: UInt16 = 3
   static let keySlotCount = 8
-  private static let keySlotsOffset = 64
+  static let keySlotsOffset = 64
   private static let bodyOffset = 1344
   private static let macOffset = 4032
   private static let checksumOffset = 4064
@@ -33,6 +33,12 @@ struct SuperblockSlot: Equatable {
 
     /// Whether nothing of a container is there that could still be read.
     var isLost: Bool { self == .torn || self == .foreign }
+  }
+
+  /// The container's id as it stands in the header, of a slot that may be torn or overwritten behind it; nil without the magic.
+  static func containerID(in bytes: [UInt8]) -> Identifier? {
+    guard bytes.count >= 32, bytes.starts(with: magic) else { return nil }
+    return Identifier(Array(bytes[16..<32]))
   }
 
   static func read(_ bytes: [UInt8]) -> Reading {
@@ -73,28 +79,29 @@ struct SuperblockSlot: Equatable {
     SuperblockBody.byteCount + SecretStreamCipher.overheadByteCount
 
   /// Opens the slot's body after checking its MAC. Throws `superblockAltered`.
-  func open(rootKey: borrowing SecretBytes, cipher: SecretStreamCipher) throws -> SuperblockBody {
+  func open(rootKey: borrowing SecretKey) throws -> SuperblockBody {
     let keys = try SuperblockKeys(rootKey: rootKey, containerID: containerID)
-    let mac = keys.mac(of: Array(bytes[0..<Self.macOffset]))
+    let mac = try keys.mac(of: Array(bytes[0..<Self.macOffset]))
     guard mac == Array(bytes[Self.macOffset..<Self.checksumOffset]) else {
       throw ContainerError(.superblockAltered, detail: "its authenticator does not hold")
     }
     let sealed = Array(bytes[Self.bodyOffset..<(Self.bodyOffset + Self.sealedBodyByteCount)])
     do {
       var body = try SealedMessage.open(
-        sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: cipher)
+        sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: .once())
       defer { body.withUnsafeMutableBytes { wipe($0) } }
-      return try SuperblockBody(body)
+      return try SuperblockBody(body, in: rootKey.pool)
     } catch let error as MalformedBytes {
       throw ContainerError(.superblockAltered, detail: error.what)
-    } catch {
-      throw ContainerError(.superblockAltered, detail: "its body is not authentic", cause: error)
+    } catch CryptoError.notAuthentic {
+      throw ContainerError(
+        .superblockAltered, detail: "its body is not authentic", cause: CryptoError.notAuthentic)
     }
   }
 
   static func make(
     containerID: Identifier, sequence: UInt64, keySlots: [KeySlot?], body: SuperblockBody,
-    rootKey: borrowing SecretBytes, cipher: SecretStreamCipher
+    rootKey: borrowing SecretKey
   ) throws -> SuperblockSlot {
     let keys = try SuperblockKeys(rootKey: rootKey, containerID: containerID)
     var writer = ByteWriter()
@@ -105,12 +112,13 @@ struct SuperblockSlot: Equatable {
     writer.append(sequence)
     writer.pad(to: keySlotsOffset)
     for slot in keySlots { writer.append(slot?.encoded ?? [UInt8](repeating: 0, count: KeySlot.byteCount)) }
-    var plaintext = body.encoded
+    var plaintext = try body.encoded
     defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
     writer.append(
-      SealedMessage.seal(plaintext, key: keys.body, ad: bodyAD(containerID, sequence), cipher: cipher))
+      try SealedMessage.seal(
+        plaintext, key: keys.body, ad: bodyAD(containerID, sequence), cipher: .once()))
     writer.pad(to: macOffset)
-    writer.append(keys.mac(of: writer.bytes))
+    writer.append(try keys.mac(of: writer.bytes))
     writer.append(writer.bytes.withUnsafeBytes { KeyedHash.checksum($0, count: 32) })
     return SuperblockSlot(
       bytes: writer.bytes, minimumWriter: formatVersion, containerID: containerID, sequence: sequence,
@@ -131,15 +139,15 @@ private struct SuperblockKeys: ~Copyable {
   let macKey: SecretKey
   let body: SecretKey
 
-  init(rootKey: borrowing SecretBytes, containerID: Identifier) throws(CryptoError) {
+  init(rootKey: borrowing SecretKey, containerID: Identifier) throws(CryptoError) {
     let macKey = try rootKey.derive(label("OD1-super-mac") + containerID.bytes)
     let body = try rootKey.derive(label("OD1-super-body") + containerID.bytes)
     self.macKey = macKey
     self.body = body
   }
 
-  borrowing func mac(of bytes: [UInt8]) -> [UInt8] {
-    macKey.withUnsafeBytes { KeyedHash.compute(count: 32, key: $0, data: bytes) }
+  borrowing func mac(of bytes: [UInt8]) throws(CryptoError) -> [UInt8] {
+    try macKey.withUnsafeBytes { KeyedHash.compute(count: 32, key: $0, data: bytes) }
   }
 }
 

@@ -138,7 +138,7 @@ enum Table {
     mutating func append(
       _ plaintext: [UInt8], _ kind: BlockKind, firstKey: CatalogKey, key: borrowing SecretKey
     ) throws -> BlockPointer {
-      let sealed = SealedMessage.seal(
+      let sealed = try SealedMessage.seal(
         plaintext, key: key, ad: Table.ad(place, offset: offset, count: plaintext.count, kind: kind),
         cipher: cipher)
       let pointer = BlockPointer(offset: offset, length: UInt32(plaintext.count), firstKey: firstKey)

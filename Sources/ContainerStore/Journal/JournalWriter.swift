@@ -25,9 +25,9 @@ final class JournalWriter {
     self.cipher = cipher
     place = JournalFrame.Place(container: container, journal: id)
     key = try keys.journalKey(id, generation: generation)
-    file = try CopiedFile.create(io, id, in: .journal)
-    let (bytes, tag) = JournalFrame.seal(
+    let (bytes, tag) = try JournalFrame.seal(
       header.encoded, number: 0, previous: noTag, at: place, key: key, cipher: cipher)
+    file = try CopiedFile.create(io, id, in: .journal)
     end = JournalEnd(record: 0, offset: UInt64(bytes.count), tag: tag, commit: header.commit)
     knownEnd = end
     do {
@@ -50,7 +50,9 @@ final class JournalWriter {
   }
 
   /// Seals one commit in as many records as it needs.
-  func seal(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) -> Frames {
+  func seal(_ changes: [CatalogChange], commit: UInt64, segmentsWereDurable: Bool) throws(CryptoError)
+    -> Frames
+  {
     var frames: [UInt8] = []
     // A commit of many files is large, and an array that grows by doubling would take up to twice
     // its size.
@@ -72,7 +74,7 @@ final class JournalWriter {
       let record = JournalRecord(
         commit: commit, durableThrough: durableThrough, time: Clock.wallNanoseconds(),
         isLastOfCommit: rest.isEmpty, segmentsWereDurable: segmentsWereDurable, changes: taken)
-      let (bytes, tag) = JournalFrame.seal(
+      let (bytes, tag) = try JournalFrame.seal(
         record.encoded, number: next.record + 1, previous: next.tag, at: place, key: key,
         cipher: cipher)
       let offset = JournalFrame.alignedUp(next.offset)

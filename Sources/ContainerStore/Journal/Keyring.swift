@@ -2,12 +2,6 @@ import EncryptedFile
 import Locks
 import SodiumPrimitives
 
-/// A key in guarded memory that several owners share.
-final class SharedKey: Sendable {
-  let key: SecretKey
-  init(_ key: consuming SecretKey) { self.key = key }
-}
-
 /// The keys of an opened container, by epoch and generation.
 final class Keyring: Sendable {
   let container: Identifier
@@ -16,11 +10,7 @@ final class Keyring: Sendable {
 
   init(container: Identifier, body: SuperblockBody) throws {
     self.container = container
-    var epochs: [UInt32: SharedKey] = [:]
-    for epoch in body.epochs {
-      epochs[epoch.number] = SharedKey(try SecretKey { $0.copyBytes(from: epoch.key) })
-    }
-    self.epochs = epochs
+    epochs = Dictionary(body.epochs.map { ($0.number, $0.key) }) { $1 }
     generations = Guarded([:])
     for generation in body.generations { try add(generation) }
   }
@@ -69,15 +59,5 @@ final class Keyring: Sendable {
     data.append(file)
     data.append(secret)
     return FileKey(try epochKey.key.derive(data.bytes))
-  }
-}
-
-extension SecretKey {
-  borrowing func derive(_ data: [UInt8]) throws(CryptoError) -> SecretKey {
-    try withUnsafeBytes { key throws(CryptoError) in
-      try SecretKey { output in
-        data.withUnsafeBytes { KeyedHash.compute(key: key, data: $0, into: output) }
-      }
-    }
   }
 }

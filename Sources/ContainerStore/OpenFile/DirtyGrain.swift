@@ -18,7 +18,7 @@ final class DirtyGrain: @unchecked Sendable {
   }
 
   deinit {
-    tally.giveBack(memory, used: valid)
+    tally.giveBack(memory)
   }
 
   /// The memory of the grain; only the bytes in ``valid`` are defined.

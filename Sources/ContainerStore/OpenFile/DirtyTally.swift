@@ -22,8 +22,8 @@ final class DirtyTally: Sendable {
     return spares.withLock { $0.kept.popLast() } ?? .allocate(byteCount: DirtyGrain.byteCount, alignment: 64)
   }
 
-  /// Returns the memory of a grain; `used` are the ranges that were written.
-  func giveBack(_ memory: UnsafeMutableRawBufferPointer, used: ByteRanges) {
+  /// Returns the memory of a grain.
+  func giveBack(_ memory: UnsafeMutableRawBufferPointer) {
     byteCount.subtract(DirtyGrain.byteCount, ordering: .relaxed)
     let isKept = spares.withLock { spares in
       guard spares.kept.count < spares.countMax else { return false }
@@ -31,7 +31,8 @@ final class DirtyTally: Sendable {
       return true
     }
     if isKept { return }
-    for range in used.ranges { wipe(UnsafeMutableRawBufferPointer(rebasing: memory[range])) }
+    // All of it: spare memory has what was written in an earlier grain.
+    wipe(memory)
     memory.deallocate()
   }
 

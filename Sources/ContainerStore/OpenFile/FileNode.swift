@@ -9,6 +9,8 @@ import SodiumPrimitives
 /// lock of `OpenFiles`, a node's lock. Nothing is read, sealed or stored with a node's lock held.
 final class FileNode: Sendable {
   let id: UInt64
+  /// As it was given when the file was opened.
+  let path: String
   let key: FileKey
   let state: Guarded<State>
   /// Held by appends, so that no append writes between the pieces of a long one.
@@ -46,10 +48,14 @@ final class FileNode: Sendable {
     var readCount = 0
     /// Runs that were stored after the removal, are not needed, and may still be read.
     var garbage: [Extent] = []
+
+    /// Whether it has changes that the catalog lacks.
+    var isUnstored: Bool { dirty.isChanged || frozen != nil }
   }
 
-  init(id: UInt64, inode: Inode, key: consuming FileKey, tally: DirtyTally) {
+  init(id: UInt64, path: String, inode: Inode, key: consuming FileKey, tally: DirtyTally) {
     self.id = id
+    self.path = path
     self.key = key
     self.tally = tally
     state = Guarded(State(size: inode.size, inode: inode))
@@ -58,6 +64,15 @@ final class FileNode: Sendable {
   var size: UInt64 { state.withLock { $0.size } }
   var contentNumber: UInt64 { state.withLock { $0.contentNumber } }
   var isRemoved: Bool { state.withLock { $0.removed != nil } }
+
+  /// The container was closed: what was written and not stored is dropped.
+  func forget() {
+    let layers = state.withLock { state in
+      defer { (state.dirty, state.frozen) = (DirtyLayer(), nil) }
+      return (state.dirty, state.frozen)
+    }
+    withExtendedLifetime(layers) {}
+  }
 
   // MARK: Changing
 
@@ -206,4 +221,9 @@ final class FileNode: Sendable {
       return free
     }
   }
+}
+
+/// The mirror has the file's id, and neither its path nor its bytes.
+extension FileNode: CustomReflectable {
+  var customMirror: Mirror { Mirror(self, children: ["id": id]) }
 }

@@ -37,15 +37,26 @@ public final class OpenFile: Sendable {
     self.node = node
     self.path = path
     self.access = access
+    writeBack.files.add(self)
   }
 
-  deinit { try? close() }
+  deinit {
+    try? close()
+    writeBack.files.remove(self)
+  }
+
+  /// The container was closed: nothing that was opened stays in memory.
+  func forget() {
+    var cursor: ReadCursor?
+    state.withLock { swap(&cursor, &$0.cursor) }
+    cursor?.clear()
+  }
 
   private func requireOpen() throws {
     if state.withLock({ $0.isClosed }) {
       throw ContainerError(ofHandle: .closed, path: path)
     }
-    if store.isClosed { throw ContainerError(.closed, path: path) }
+    if store.isClosed { throw store.closed.with(path: path) }
   }
 
   private func requireWritable() throws {
@@ -162,7 +173,7 @@ public final class OpenFile: Sendable {
     var mine = ReadCursor()
     swap(&mine, &cursor)
     let isKept = state.withLock { state in
-      guard !state.isClosed, state.cursor == nil else { return false }
+      guard !state.isClosed, !store.isClosed, state.cursor == nil else { return false }
       swap(&mine, &cursor)
       state.cursor = cursor
       return true

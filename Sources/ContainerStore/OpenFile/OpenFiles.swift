@@ -14,9 +14,14 @@ final class OpenFiles: RunHolding {
 
   private struct State {
     var files: [UInt64: (node: FileNode, handleCount: Int)] = [:]
+    var handles: [ObjectIdentifier: WeakHandle] = [:]
     var isClosed = false
     var timerIsSet = false
     var isWritingAhead = false
+  }
+
+  private struct WeakHandle {
+    weak var handle: OpenFile?
   }
 
   /// The maximum time that a change waits if nothing else causes a write-back.
@@ -34,7 +39,7 @@ final class OpenFiles: RunHolding {
 
   /// Ids of the files whose newest contents are not in the catalog.
   var changedFiles: Set<UInt64> {
-    Set(nodes.filter { $0.state.withLock { $0.dirty.isChanged || $0.frozen != nil } }.map(\.id))
+    Set(nodes.filter { $0.state.withLock { $0.isUnstored } }.map(\.id))
   }
 
   // MARK: Opening and closing
@@ -72,7 +77,7 @@ final class OpenFiles: RunHolding {
         return .shared
       }
       let isChanged = node.state.withLock { state in
-        let isChanged = state.removed == nil && (state.dirty.isChanged || state.frozen != nil)
+        let isChanged = state.removed == nil && state.isUnstored
         if !isChanged || dropping { state.isReleased = true }
         return isChanged
       }
@@ -82,14 +87,37 @@ final class OpenFiles: RunHolding {
     }
   }
 
+  func add(_ handle: OpenFile) {
+    state.withLock { $0.handles[ObjectIdentifier(handle)] = WeakHandle(handle: handle) }
+  }
+
+  func remove(_ handle: OpenFile) {
+    state.withLock { _ = $0.handles.removeValue(forKey: ObjectIdentifier(handle)) }
+  }
+
+  /// The paths, as they were given when they were opened, of files with changes that the catalog lacks.
+  var unstoredPaths: [String] {
+    Set(nodes.filter { $0.state.withLock { $0.isUnstored } }.map(\.path)).sorted()
+  }
+
   /// Ends all openings: later ones throw `closed`, and handles accept no more changes.
-  func close() {
-    let nodes = state.withLock { state in
+  func endOpenings() {
+    for node in closedNodes() { node.state.withLock { $0.isReleased = true } }
+    tally.releaseSpares(forGood: true)
+  }
+
+  private func closedNodes() -> [FileNode] {
+    state.withLock { state in
       state.isClosed = true
       return state.files.values.map(\.node)
     }
-    for node in nodes { node.state.withLock { $0.isReleased = true } }
-    tally.releaseSpares(forGood: true)
+  }
+
+  /// The same, and nothing that was written or opened stays in memory, also where handles are still referenced.
+  func close() {
+    endOpenings()
+    for node in closedNodes() { node.forget() }
+    for handle in state.withLock({ $0.handles.values.compactMap(\.handle) }) { handle.forget() }
   }
 
   // MARK: RunHolding
@@ -157,4 +185,9 @@ final class OpenFiles: RunHolding {
       }
     }
   }
+}
+
+/// The mirror shows nothing: the paths are not for a dump.
+extension OpenFiles: CustomReflectable {
+  var customMirror: Mirror { Mirror(self, children: []) }
 }

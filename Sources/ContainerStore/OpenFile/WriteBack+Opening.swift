@@ -15,7 +15,7 @@ extension WriteBack {
     }
     let node = try store.namingPath(path.text) {
       store.mode == .readOnly
-        ? try store.withSnapshot { try sharedNode(of: $0.existingFile(path)) }
+        ? try store.withSnapshot { try sharedNode(of: $0.existingFile(path), at: path.text) }
         : try openedNode(path, create: create, permissions: permissions)
     }
     let file = OpenFile(self, node, path: path.text, access: access)
@@ -35,7 +35,7 @@ extension WriteBack {
           throw ContainerError(
             found.inode.kind == .directory ? .isADirectory : .cannotStore, path: place.text)
         }
-        return try sharedNode(of: found)
+        return try sharedNode(of: found, at: place.text)
       }
       guard create else { throw ContainerError(.noSuchFile, path: place.text) }
       guard !place.names.isEmpty, !place.namesDirectory else {
@@ -48,14 +48,15 @@ extension WriteBack {
         secret: Random.bytes(Inode.secretByteCount))
       transaction.put(file, inode)
       try transaction.link(directory, name, to: file, kind: .file)
-      return try sharedNode(of: FoundFile(id: file, inode: inode))
+      return try sharedNode(of: FoundFile(id: file, inode: inode), at: place.text)
     }
   }
 
-  private func sharedNode(of found: FoundFile) throws -> FileNode {
+  private func sharedNode(of found: FoundFile, at path: String) throws -> FileNode {
     try files.open(found.id) {
       FileNode(
-        id: found.id, inode: found.inode, key: try store.fileKey(found.id, found.inode), tally: files.tally)
+        id: found.id, path: path, inode: found.inode, key: try store.fileKey(found.id, found.inode),
+        tally: files.tally)
     }
   }
 }

@@ -29,7 +29,9 @@ struct WriteBack: Sendable {
     guard files.hasChanges else { return [:] }
     // Declared outside the lock: the grains are wiped when no thread waits for the lock any more.
     var done: [FileNode.Batch] = []
-    return try files.writing.withLock { _ in try runAlone(durability: durability, &done) }
+    return try store.reportingIO {
+      try files.writing.withLock { _ in try runAlone(durability: durability, &done) }
+    }
   }
 
   /// Stores changes as far as there is room, unless a failed write made the container read-only.
@@ -217,7 +219,7 @@ struct WriteBack: Sendable {
     var batch = try SegmentBatch(runs.count, from: runs[0], key: node.key, by: context.cipher)
     for (job, run) in zip(jobs, runs) {
       let plaintext = try plaintext(of: job, in: node, context: context)
-      batch.seal(plaintext.bytes, as: run, into: &output)
+      try batch.seal(plaintext.bytes, as: run, into: &output)
     }
   }
 

@@ -65,7 +65,6 @@ final class SlabStore: Sendable {
     var directoryIsUnsynchronized = false
     /// The bytes that all bulk operations under way are going to append.
     var expectedByteCount: UInt64 = 0
-    var isClosed = false
   }
 
   private let io: any BlockIO
@@ -75,8 +74,6 @@ final class SlabStore: Sendable {
   private let state: Guarded<State>
   /// Held while a sync is under way. The value is the failure of an earlier sync, or nil.
   private let synchronizing = Guarded<IOFailure?>(nil)
-  /// Appends and frees under way: closing waits for them.
-  private let changes = DispatchGroup()
   /// Whether to begin write-back at once, so that the final flush is short.
   let startsWriteback: Bool
 
@@ -115,27 +112,8 @@ final class SlabStore: Sendable {
   /// Whether the slab has, or is about to get, bytes that are needed.
   func knows(_ slab: UInt32) -> Bool { state.withLock { $0.slabs[slab] != nil } }
 
-  // MARK: Closing
-
-  /// Ends all changes: from now on nothing is appended or freed, and changes that were under way
-  /// are finished when this returns.
-  func close() {
-    state.withLock { $0.isClosed = true }
-    changes.wait()
-  }
-
   /// Whether files may be removed, cut and punched: they are still those of this container.
   private var mayFree: Bool { (try? requireOwn(true)) != nil }
-
-  /// Begins a change, which ``endChange()`` must end. Returns false when the store is closed.
-  private func beginChange() -> Bool {
-    state.withLock { state in
-      if !state.isClosed { changes.enter() }
-      return !state.isClosed
-    }
-  }
-
-  private func endChange() { changes.leave() }
 
   // MARK: Reading
 
@@ -211,8 +189,6 @@ final class SlabStore: Sendable {
   private func append(
     _ bytes: UnsafeRawBufferPointer, keeping kept: (number: UInt32?, byteCount: UInt64)?
   ) throws(IOFailure) -> (location: Location, isKept: Bool) {
-    guard beginChange() else { throw IOFailure("write", "a closed container", errno: closedFile) }
-    defer { endChange() }
     let count = UInt64(bytes.count)
     var (number, offset, isNew) = state.withLock { state -> (UInt32, UInt64, Bool) in
       if let number = kept?.number { makeIdle(number, &state) }
@@ -372,8 +348,7 @@ final class SlabStore: Sendable {
       state.expectedByteCount -= byteCount
       return state.expectedByteCount == 0
     }
-    guard isLast, beginChange() else { return }
-    defer { endChange() }
+    guard isLast else { return }
     // The slabs are not idle meanwhile, so that no thread appends to a slab that is being cut.
     let cuts = state.withLock { state -> [(number: UInt32, file: any BlockFile, position: UInt64)] in
       let cuts = state.idle.compactMap { number -> (number: UInt32, file: any BlockFile, position: UInt64)? in
@@ -405,8 +380,7 @@ final class SlabStore: Sendable {
 
   /// Gives back the space of extents that will never be committed.
   func discard(_ extents: [Extent]) {
-    guard !extents.isEmpty, beginChange() else { return }
-    defer { endChange() }
+    guard !extents.isEmpty else { return }
     let mayFree = mayFree
     // Holes are punched while the extents are outstanding: after that their offsets may belong to
     // another writer. No hole is needed where the whole slab is about to be removed.
@@ -425,8 +399,6 @@ final class SlabStore: Sendable {
 
   /// Frees extents that a durable commit has removed and that no reader needs any more.
   func free(_ extents: [Extent]) {
-    guard beginChange() else { return }
-    defer { endChange() }
     state.withLock { state in
       for extent in extents {
         let live = state.slabs[extent.slab]?.counter.liveByteCount ?? 0
@@ -594,8 +566,7 @@ final class SlabStore: Sendable {
 
   /// Punches the holes that were too small to be punched while the container was busy.
   func punchHoles() {
-    guard mayFree, beginChange() else { return }
-    defer { endChange() }
+    guard mayFree else { return }
     for slab in state.withLock({ $0.slabs.keys.sorted() }) {
       let holes = state.withLock { state -> [Range<UInt64>] in
         guard let end = state.slabs[slab].map({ Self.alignedUp($0.counter.end) }) else { return [] }

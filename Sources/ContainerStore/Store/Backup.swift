@@ -173,8 +173,7 @@ struct Backup {
       body.journal = SuperblockBody.Journal(id: end.id, generation: end.generation, knownEnd: end.end)
       let closed = try SuperblockSlot.make(
         containerID: store.id, sequence: slot.sequence, keySlots: slot.keySlots, body: body,
-        rootKey: rootKey,
-        cipher: SecretStreamCipher(store.options.cipher))
+        rootKey: rootKey)
       return (closed.bytes, true)
     }
   }

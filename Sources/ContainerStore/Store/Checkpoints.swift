@@ -147,7 +147,7 @@ struct Checkpoints {
 
   private func beginMerging() throws -> Bool {
     try store.commitLog.withLock { log in
-      if log.isClosed || store.isClosed { throw ContainerError(.closed) }
+      if log.isClosed || store.isClosed { throw store.closed }
       try store.requireNoFailure()
       try store.failing(&log) { try store.commitPending(&$0, durably: true) }
       let snapshot = store.catalogState.withLock { $0.snapshot }

@@ -49,12 +49,17 @@ final class Compactor: Sendable {
   /// Ends a compaction that runs in the background, prevents new ones, and compacts once more if
   /// that is little work.
   func stop(compactingForClose store: Store) {
-    stopSignal.stop()
-    background.wait()
+    stop()
     guard options.durability != .none, options.compactionBytesPerSecond > 0 else { return }
     let policy = CompactionPolicy.closing(liveByteCount: store.catalogState.withLock { $0.liveByteCount })
     // Skipped when a compaction runs: its progress report may be the caller that closes the store.
     _ = try? running.withLockIfFree { _ in try run(store, policy, bytesPerSecond: nil) }
+  }
+
+  /// Ends a compaction that runs in the background, and prevents new ones.
+  func stop() {
+    stopSignal.stop()
+    background.wait()
   }
 
   /// Waits for compactions in the background.

@@ -14,13 +14,14 @@ enum ContainerLock {
   static let name = "lock"
 
   /// Takes the writer's lock or, for a reader, the pin that keeps everything while it reads the
-  /// state. Throws `locked`: at once when this process holds the lock, otherwise after 255 ms.
+  /// state. Throws `locked`: at once when this process holds the lock, unless it is closing what holds it, otherwise after 255 ms.
   ///
   /// A lock belongs to an open file description, which a child shares with its parent until the
   /// child calls exec(2): the lock of a process that was killed may live that much longer.
   static func take(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
     var (file, name) = try open(io, mode: mode)
     var milliseconds: UInt32 = 1
+    var hasWaited = false
     while true {
       let isGranted =
         switch mode {
@@ -33,6 +34,12 @@ enum ContainerLock {
         (file, name) = try open(io, mode: mode)
       }
       let refusal = isGranted ? ContainerError(.replaced) : try locked(file, at: io.place)
+      if refusal.circumstance == .ownLock, !hasWaited {
+        // It may have ended just now, too.
+        OpenStores.shared.waitForQuiet(of: try file.identity())
+        hasWaited = true
+        continue
+      }
       guard refusal.circumstance != .ownLock, milliseconds <= 128 else { throw refusal }
       // The holder is another process, and locks of files tell nobody that they have become free.
       usleep(milliseconds * 1000)

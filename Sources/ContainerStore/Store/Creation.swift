@@ -16,6 +16,7 @@ enum Creation {
     io: any BlockIO, credential: borrowing Credential, options: ContainerOptions
   ) throws {
     try KeySlot.check(credential, parameters: options.passwordHash)
+    _ = Destruction.goOn(io)
     var madeDirectory = false
     do {
       try io.createDirectory("")
@@ -101,16 +102,18 @@ enum Creation {
   private static func layDown(io: any BlockIO, credential: borrowing Credential, options: ContainerOptions)
     throws
   {
-    let cipher = SecretStreamCipher(options.cipher)
+    let pool = KeyPool()
+    defer { pool.shut() }
     let containerID = Identifier.random()
-    let rootKey = try SecretBytes.random(count: 32)
+    let rootKey = try SecretKey.random(in: pool)
     let now = Clock.wallNanoseconds()
     let tableID = Identifier.ofFile(namedIn: 1)
     let keying = Generation.Table.Keying(epoch: 1, secret: Random.bytes(32))
     var generation = Generation(
       number: 1, epoch: 1, state: .complete, secret: Random.bytes(32), commit: 0, tables: [])
-    var body = SuperblockBody(
-      created: now, epoch: SuperblockBody.Epoch(number: 1, key: Random.bytes(32)), generation: generation)
+    var body = try SuperblockBody(
+      created: now, epoch: SuperblockBody.Epoch(number: 1, key: SharedKey(SecretKey.random(in: pool))),
+      generation: generation)
     defer { body.wipeSecrets() }
     let keys = try Keyring(container: containerID, body: body)
     for directory in CatalogFiles.directories { try io.createDirectory(directory) }
@@ -124,18 +127,19 @@ enum Creation {
     generation.tables = [
       try Table.write(
         to: file, place: Table.Place(container: containerID, table: tableID),
-        key: keys.tableKey(tableID, keying).key, keying: keying, cipher: cipher
+        key: keys.tableKey(tableID, keying).key, keying: keying,
+        cipher: SecretStreamCipher(.libsodium, in: pool)
       ) { records.isEmpty ? nil : records.removeFirst() }
     ]
     body.generations = [generation]
     try file.synchronizeNew()
     let slot = try KeySlot.make(
-      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID, cipher: cipher
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID
     )
     let superblock = try SuperblockSlot.make(
       containerID: containerID, sequence: 1,
       keySlots: [slot] + [KeySlot?](repeating: nil, count: SuperblockSlot.keySlotCount - 1), body: body,
-      rootKey: rootKey, cipher: cipher)
+      rootKey: rootKey)
     try Superblock.writeFirst(superblock.bytes, to: io)
   }
 }

@@ -28,11 +28,13 @@ struct KeyChanges {
   /// Writes the key slots that `slots` returns; nil leaves them as they are.
   private func change(_ slots: (borrowing SuperblockFile) throws -> [KeySlot?]?) throws {
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
-    try store.commitLog.withLock { log in
-      if log.isClosed { throw ContainerError(.closed) }
-      try store.requireNoFailure()
-      guard let slots = try slots(log.superblock) else { return }
-      try store.failing(&log) { try $0.superblock.replaceKeySlots(slots) }
+    try store.reportingIO {
+      try store.commitLog.withLock { log in
+        if log.isClosed { throw store.closed }
+        try store.requireNoFailure()
+        guard let slots = try slots(log.superblock) else { return }
+        try store.failing(&log) { try $0.superblock.replaceKeySlots(slots) }
+      }
     }
   }
 }

@@ -8,11 +8,13 @@ final class SealingWorkers: Sendable {
 
   let threads: WorkerThreads
   private let backend: CipherBackend
+  private let keys: KeyPool
   private let spares = Guarded<[WorkerContext]>([])
 
-  init(threadCount: Int, backend: CipherBackend) {
+  init(threadCount: Int, backend: CipherBackend, in keys: KeyPool) {
     self.backend = backend
-    threads = WorkerThreads(count: threadCount, backend: backend)
+    self.keys = keys
+    threads = WorkerThreads(count: threadCount, backend: backend, in: keys)
   }
 
   /// Lends the calling thread a cipher and buffers.
@@ -22,9 +24,14 @@ final class SealingWorkers: Sendable {
     return try body(context)
   }
 
-  func borrowContext() -> WorkerContext { spares.withLock { $0.popLast() } ?? WorkerContext(backend) }
+  func borrowContext() -> WorkerContext {
+    spares.withLock { $0.popLast() } ?? WorkerContext(backend, in: keys)
+  }
 
   func giveBack(_ context: WorkerContext) {
-    spares.withLock { if $0.count < Self.spareCountMax { $0.append(context) } }
+    spares.withLock { if $0.count < Self.spareCountMax, !keys.isShut { $0.append(context) } }
   }
+
+  /// Lets go of idle contexts, whose memory is wiped then.
+  func removeAll() { spares.withLock { $0.removeAll() } }
 }

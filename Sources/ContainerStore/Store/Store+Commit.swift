@@ -74,7 +74,7 @@ extension Store {
     changes.visit { records.append(CatalogChange(key: $0, value: $1)) }
     // The records are sealed once: a second attempt writes the same bytes over those that the first
     // one left on the disk in part.
-    let frames = log.journal!.seal(records, commit: commit, segmentsWereDurable: segmentsWereDurable)
+    let frames = try log.journal!.seal(records, commit: commit, segmentsWereDurable: segmentsWereDurable)
     do {
       try usingReserve(&log, givesBack: givesBack()) { try $0.journal!.append(frames) }
     } catch {
@@ -114,7 +114,7 @@ extension Store {
     try usingReserve(&log, givesBack: givesBack()) {
       writer = try JournalWriter(
         io: io, container: id, namedIn: $0.superblock.nextUpdate, header: header, keys: keyring,
-        cipher: $0.superblock.cipher)
+        cipher: SecretStreamCipher(options.cipher, in: keyPool))
     }
     let journal = writer!
     try log.superblock.update { body in
@@ -163,6 +163,8 @@ extension Store {
     do {
       try body(&log)
     } catch {
+      // Nothing failed: what was to be written is given up.
+      if keyPool.isShut { throw closed }
       let reported = (error as? IOFailure).map(ContainerError.from) ?? (error as? ContainerError)
       let readBack = try? reload(log)
       catalogState.withLock { catalog in
@@ -176,7 +178,7 @@ extension Store {
 
   private func reload(_ log: borrowing CommitLog) throws -> CatalogSnapshot {
     let slot = try Superblock.choose(try io.open(Superblock.name, .read), writerIsAlive: false).0
-    var body = try slot.open(rootKey: log.superblock.rootKey, cipher: log.superblock.cipher)
+    var body = try slot.open(rootKey: log.superblock.rootKey)
     defer { body.wipeSecrets() }
     return try catalogFiles.loader(body).load().snapshot
   }

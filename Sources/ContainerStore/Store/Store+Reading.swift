@@ -10,7 +10,7 @@ extension Store {
   /// With `settled`, the counters of slabs are those of the same moment.
   func withSnapshot<R>(settled: Bool = false, _ body: (CatalogSnapshot) throws -> R) throws -> R {
     let (snapshot, ticket) = try catalogState.withLock { catalog in
-      guard !catalog.isClosed else { throw ContainerError(.closed) }
+      guard !keyPool.isShut, !catalog.isClosed else { throw closed }
       if settled { catalog.settleCounters(nextSlab: slabs.nextSlab) }
       return (catalog.snapshot, catalog.freeable.beginReading())
     }
@@ -24,7 +24,7 @@ extension Store {
   /// Keeps stored runs that are live now from being freed while `body` runs.
   func withRunsKept<R>(_ body: () throws -> R) throws -> R {
     let ticket = try catalogState.withLock { catalog in
-      guard !catalog.isClosed else { throw ContainerError(.closed) }
+      guard !keyPool.isShut, !catalog.isClosed else { throw closed }
       return catalog.freeable.beginReading()
     }
     defer {
@@ -43,7 +43,7 @@ extension Store {
   /// short work only: every change waits for it. Throws `closed`.
   func withCurrentState<R>(_ body: (CatalogSnapshot, _ changeNumber: UInt64) throws -> R) throws -> R {
     try catalogState.withLock { catalog in
-      guard !catalog.isClosed else { throw ContainerError(.closed) }
+      guard !keyPool.isShut, !catalog.isClosed else { throw closed }
       return try body(catalog.snapshot, catalog.changeNumber)
     }
   }
@@ -77,23 +77,28 @@ extension Store {
 
   // MARK: Superblock
 
-  func copyRootKey() throws -> SecretBytes {
-    var copy = try SecretBytes(count: commitLog.withLock { $0.superblock.rootKey.count })
-    commitLog.withLock { log in
-      log.superblock.rootKey.withUnsafeBytes { key in
-        copy.withUnsafeMutableBytes { $0.copyMemory(from: key) }
+  /// A copy in another pool.
+  func copyRootKey(in pool: KeyPool) throws -> SecretKey {
+    var copy: SecretKey?
+    try reportingIO {
+      try commitLog.withLock { log in
+        copy = try log.superblock.rootKey.withUnsafeBytes { key throws(CryptoError) in
+          try SecretKey(copying: key, in: pool)
+        }
       }
     }
-    return copy
+    return copy!
   }
 
   /// Calls `body` with the slot in use, its opened body and the root key. Changes are not written.
-  func withSuperblock<R>(_ body: (SuperblockSlot, inout SuperblockBody, borrowing SecretBytes) throws -> R)
+  func withSuperblock<R>(_ body: (SuperblockSlot, inout SuperblockBody, borrowing SecretKey) throws -> R)
     throws -> R
   {
-    try commitLog.withLock { log in
-      try log.superblock.withBody { opened in
-        try body(log.superblock.slot, &opened, log.superblock.rootKey)
+    try reportingIO {
+      try commitLog.withLock { log in
+        try log.superblock.withBody { opened in
+          try body(log.superblock.slot, &opened, log.superblock.rootKey)
+        }
       }
     }
   }
@@ -126,7 +131,9 @@ extension Store {
 
   func translated(_ error: any Error, path: String) -> any Error {
     // After closing, results of reads and writes are void, whatever failed.
-    if !(error is ContainerError), isClosed { return ContainerError(.closed, path: path) }
+    if !(error is ContainerError) || (error as? ContainerError)?.code == .closed, isClosed {
+      return closed.with(path: path)
+    }
     return ContainerError.ofFile(at: path, ContainerLock.replaced(self, error) ?? error)
   }
 
@@ -136,8 +143,11 @@ extension Store {
     do {
       return try body()
     } catch let failure as IOFailure {
-      throw isClosed
-        ? ContainerError(.closed) : ContainerLock.replaced(self, failure) ?? ContainerError.from(failure)
+      throw isClosed ? closed : ContainerLock.replaced(self, failure) ?? ContainerError.from(failure)
+    } catch CryptoError.keysWiped {
+      throw closed
+    } catch SegmentError.crypto(.keysWiped) {
+      throw closed
     }
   }
 }

@@ -40,7 +40,7 @@ extension Store {
 
   private func apply<R>(_ body: (Transaction) throws -> R, addsSegments: Bool) throws -> R {
     try catalogState.withLock { catalog -> R in
-      guard !catalog.isClosed else { throw ContainerError(.closed) }
+      guard !keyPool.isShut, !catalog.isClosed else { throw closed }
       guard mode == .readWrite else { throw ContainerError(.readOnly) }
       if let failure = catalog.failure { throw Self.readOnly(after: failure) }
       guard catalog.counters.nextFile < CatalogCounters.nextFileMax else {
@@ -104,7 +104,7 @@ extension Store {
   /// returns.
   func flush(durably: Bool) throws {
     try commitLog.withLock { log in
-      if log.isClosed { throw ContainerError(.closed) }
+      if log.isClosed { throw closed }
       try requireNoFailure()
       try failing(&log) { try commitPending(&$0, durably: durably) }
     }

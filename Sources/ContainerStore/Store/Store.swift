@@ -34,6 +34,13 @@ final class Store: Sendable {
   let workers: SealingWorkers
   let session: WriteSession
   let lockFile: any BlockFile
+  /// All keys of this opening, and the gate in front of them.
+  let keyPool = KeyPool()
+  /// Every change of the files passes it.
+  let fence = WriteFence()
+  let closeReason = Guarded<String?>(nil)
+  /// Pools of what goes with a seal, and not with closing in good order.
+  let dependents = Guarded<[KeyPool]>([])
 
   // Only files in this folder use the following properties.
   let keyring: Keyring
@@ -59,7 +66,7 @@ final class Store: Sendable {
   /// All work in the background that closing waits for, except for compaction.
   let backgroundWork = DispatchGroup()
   /// Held while the store is closed, so that a second caller waits for the first.
-  private let closing = Guarded(OneAtATime())
+  let closing = Guarded(OneAtATime())
 
   // MARK: Open
 
@@ -68,8 +75,9 @@ final class Store: Sendable {
   init(
     io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog?,
     openRuns: any RunHolding, observers: any CommitObserving,
-    rootKey findRootKey: (SuperblockSlot, SecretStreamCipher) throws -> SecretBytes
+    rootKey findRootKey: (SuperblockSlot, KeyPool) throws -> SecretKey
   ) throws {
+    let io = FencedIO(io, fence)
     self.io = io
     self.mode = mode
     self.options = options
@@ -83,15 +91,14 @@ final class Store: Sendable {
     if lockFile.lacksLocks { log.add(ContainerLock.missing) }
     try CatalogFiles.requireDirectories(of: io)
     let superblockFile = try Superblock.file(of: io)
-    let cipher = SecretStreamCipher(options.cipher)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
     var (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: writerIsAlive)
     if mode == .readOnly, !slotFindings.isEmpty, try lockFile.isLocked(.writer) {
       // A writer that has just started is updating the superblock.
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
-    let rootKey = try findRootKey(slot, cipher)
-    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    let rootKey = try findRootKey(slot, keyPool)
+    var body = try slot.open(rootKey: rootKey)
     defer { body.wipeSecrets() }
     for finding in slotFindings { log.add(finding) }
     id = slot.containerID
@@ -100,7 +107,7 @@ final class Store: Sendable {
     keyring = try Keyring(container: slot.containerID, body: body)
     if mode == .readWrite, !body.isClean { try Recovery.dropCaches(io) }
     catalogFiles = CatalogFiles(
-      io: io, container: slot.containerID, keys: keyring, ciphers: CipherPool(options.cipher),
+      io: io, container: slot.containerID, keys: keyring, ciphers: CipherPool(options.cipher, in: keyPool),
       cache: BlockCache(byteCountMax: options.catalogCacheByteCount))
     var loader = catalogFiles.loader(body, log: log, writerIsAlive: writerIsAlive)
     loader.readsBothCopies = mode == .readWrite && !body.isClean
@@ -118,7 +125,7 @@ final class Store: Sendable {
       startsWriteback: options.durability != .none,
       requireOwn: { byName throws(IOFailure) in try byName ? ownership.require() : ownership.requireContents()
       })
-    workers = SealingWorkers(threadCount: options.threadCount, backend: options.cipher)
+    workers = SealingWorkers(threadCount: options.threadCount, backend: options.cipher, in: keyPool)
     session = WriteSession(clocks: options.sessionClocks)
     compactor = Compactor(options)
     catalogState = Guarded(
@@ -127,8 +134,9 @@ final class Store: Sendable {
       CommitLog(
         io: io,
         superblock: SuperblockFile(
-          io: io, ownership: ownership, slot: slot, rootKey: rootKey, cipher: cipher),
+          io: io, ownership: ownership, slot: slot, rootKey: rootKey),
         body, loaded))
+    OpenStores.shared.add(self)
     guard mode == .readWrite else { return }
     guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
       throw ContainerError(
@@ -184,59 +192,23 @@ final class Store: Sendable {
   // MARK: Close
 
   /// Makes everything durable (except with durability `none`), records that the container was
-  /// closed cleanly, and releases the lock. Every later call throws `closed`, and so do changes
+  /// closed cleanly, wipes the keys, and releases the lock. Every later call throws `closed`, and so do changes
   /// that are under way in other threads; closing waits for calls that only read.
-  func close() throws { try closing.withLock { _ in try closeAlone() } }
+  func close() throws { try closing.withLock { _ in try Closing(store: self).close() } }
 
-  private func closeAlone() throws {
-    if mode == .readWrite, !isClosed { compactor.stop(compactingForClose: self) }
-    let wasClosed = catalogState.withLock { catalog in
-      defer { catalog.isClosed = true }
-      return catalog.isClosed
-    }
-    guard !wasClosed else { return }
-    defer {
-      // Nothing of this opening may reach the disk once another opening can have the lock.
-      slabs.close()
-      workers.threads.stop()
-      lockFile.unlock(LockRange(offset: 0, count: 0))
-    }
-    guard mode == .readWrite else { return }
-    // A commit under way may have begun a checkpoint; no checkpoint begins from here on.
-    commitLog.withLock { _ in }
-    backgroundWork.wait()
-    compactor.wait()
-    try commitLog.withLock { log in
-      defer { log.isClosed = true }
-      if let failure = catalogState.withLock({ $0.failure }) { throw failure }
-      try failing(&log) { try writeEnd(&$0) }
-    }
-    freeWhatNobodyReads()
-    retakeReserve(atClosing: true)
-  }
-
-  /// Commits the pending changes, and names the journal's end, or tables in its place, in the
-  /// superblock.
-  private func writeEnd(_ log: inout CommitLog) throws {
-    let durably = options.durability != .none
-    try commitPending(&log, durably: durably)
-    if log.mergesAllTables { return try checkpoints.rewriteCatalog(&log) }
-    guard durably, let journal = log.journal else { return }
-    if log.frozenCommit == nil, try checkpoints.writeFinal(&log) { return }
-    try journal.synchronizeBoth()
-    try log.superblock.update { body in
-      body.isClean = true
-      body.journal?.knownEnd = journal.knownEnd
-    }
-  }
+  /// See ``Closing/seal(because:)``.
+  func seal(because reason: String?) { Closing(store: self).seal(because: reason) }
 
   /// Makes closing write every table anew.
   func rewriteCatalogAtClosing() { commitLog.withLock { $0.mergesAllTables = true } }
 
-  var isClosed: Bool { catalogState.withLock { $0.isClosed } }
+  var isClosed: Bool { keyPool.isShut || catalogState.withLock { $0.isClosed } }
+
+  /// The error of a call after the end.
+  var closed: ContainerError { ContainerError(.closed, detail: closeReason.withLock { $0 }) }
 
   func requireOpen() throws {
-    if isClosed { throw ContainerError(.closed) }
+    if isClosed { throw closed }
   }
 
   static func readOnly(after failure: ContainerError) -> ContainerError {

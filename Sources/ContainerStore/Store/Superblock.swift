@@ -80,11 +80,14 @@ enum Superblock {
   /// Whether the slot of an open store that is not in use is authentic, as it is on the disk now. A
   /// slot that is torn or newer is not judged.
   static func unusedSlotIsAuthentic(of store: Store) throws -> Bool {
-    let cipher = SecretStreamCipher(store.options.cipher)
     let readings = try read(try store.io.open(name, .read))
     return try store.withSuperblock { slot, _, rootKey in
       for case .good(let other) in readings where other != slot && other.sequence < slot.sequence {
-        if (try? other.open(rootKey: rootKey, cipher: cipher)) == nil { return false }
+        do { _ = try other.open(rootKey: rootKey) } catch let error as ContainerError
+          where error.code == .superblockAltered
+        {
+          return false
+        }
       }
       return true
     }
@@ -138,14 +141,13 @@ enum Superblock {
   }
 
   static func rootKey(
-    _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions,
-    cipher: SecretStreamCipher
-  ) throws -> SecretBytes {
+    _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions, in pool: KeyPool
+  ) throws -> SecretKey {
     if credential.kind == .passphrase {
       try KeySlot.checkCosts(of: slot.keySlots, memoryKiBMax: options.passwordHashMemoryKiBMax)
     }
     for keySlot in slot.keySlots {
-      if let key = try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) { return key }
+      if let key = try keySlot?.open(credential, containerID: slot.containerID, in: pool) { return key }
     }
     throw ContainerError(.wrongKey)
   }

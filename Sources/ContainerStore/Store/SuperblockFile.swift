@@ -6,22 +6,19 @@ import SodiumPrimitives
 /// Only the thread that holds the commit log's lock reads or writes it.
 struct SuperblockFile: ~Copyable {
   private(set) var slot: SuperblockSlot
-  let rootKey: SecretBytes
-  let cipher: SecretStreamCipher
+  let rootKey: SecretKey
   private let io: any BlockIO
   private let ownership: Ownership
   /// The time of the last write by the monotonic clock, in nanoseconds.
   private(set) var writeTime = Clock.monotonicNanoseconds()
 
   init(
-    io: any BlockIO, ownership: Ownership, slot: SuperblockSlot, rootKey: consuming SecretBytes,
-    cipher: SecretStreamCipher
+    io: any BlockIO, ownership: Ownership, slot: SuperblockSlot, rootKey: consuming SecretKey
   ) {
     self.io = io
     self.ownership = ownership
     self.slot = slot
     self.rootKey = rootKey
-    self.cipher = cipher
   }
 
   /// The number of the next update.
@@ -30,21 +27,21 @@ struct SuperblockFile: ~Copyable {
   /// Calls `body` with the opened body, whose secrets are wiped afterwards. Changes are not
   /// written.
   func withBody<R>(_ body: (inout SuperblockBody) throws -> R) throws -> R {
-    var opened = try slot.open(rootKey: rootKey, cipher: cipher)
+    var opened = try slot.open(rootKey: rootKey)
     defer { opened.wipeSecrets() }
     return try body(&opened)
   }
 
   /// Changes the body and writes both slots.
   mutating func update(_ change: (inout SuperblockBody) throws -> Void) throws {
-    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    var body = try slot.open(rootKey: rootKey)
     defer { body.wipeSecrets() }
     try change(&body)
     try write(keySlots: slot.keySlots, body: body)
   }
 
   mutating func replaceKeySlots(_ slots: [KeySlot?]) throws {
-    var body = try slot.open(rootKey: rootKey, cipher: cipher)
+    var body = try slot.open(rootKey: rootKey)
     defer { body.wipeSecrets() }
     try write(keySlots: slots, body: body)
   }
@@ -52,7 +49,7 @@ struct SuperblockFile: ~Copyable {
   private mutating func write(keySlots: [KeySlot?], body: SuperblockBody) throws {
     let new = try SuperblockSlot.make(
       containerID: slot.containerID, sequence: nextUpdate, keySlots: keySlots, body: body,
-      rootKey: rootKey, cipher: cipher)
+      rootKey: rootKey)
     try ownership.require()
     let file = try io.open(Superblock.name, .readWrite)
     let readings = try Superblock.read(file)
@@ -83,8 +80,7 @@ struct SuperblockFile: ~Copyable {
     }
     var slots = slots
     slots[free] = try KeySlot.make(
-      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: slot.containerID,
-      cipher: cipher)
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: slot.containerID)
     // With higher costs, these options could no longer open the container.
     try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
     return slots
@@ -126,7 +122,7 @@ struct SuperblockFile: ~Copyable {
     }
     var opened: [Int] = []
     for (i, keySlot) in slots.enumerated()
-    where try keySlot?.open(credential, containerID: slot.containerID, cipher: cipher) != nil {
+    where try keySlot?.open(credential, containerID: slot.containerID, in: rootKey.pool) != nil {
       opened.append(i)
     }
     return opened

@@ -32,7 +32,7 @@ package struct RecordCipher: ~Copyable {
     guard number < Self.countMax else { throw .limitExceeded }
     let length = UInt16(plaintext.count + ChaChaPoly.tagByteCount)
     output.storeBytes(of: length.littleEndian, as: UInt16.self)
-    key.withUnsafeBytes { key in
+    try key.withUnsafeBytes(else: .connectionLost) { key throws(ProtocolFault) in
       ChaChaPoly.seal(
         plaintext.bytes, key: key.bytes, number: number, ad: RawSpan(),
         into: UnsafeMutableRawBufferPointer(rebasing: output[Self.lengthByteCount...]))

@@ -78,9 +78,13 @@ package struct SealedInput: ~Copyable {
   }
 
   private static func failure(of error: CryptoError) -> Failure {
-    error == .notAuthentic
-      ? Failure(fault: .certificateNotFound, detail: "the peer did not prove the key that it should have")
-      : Failure(fault: .limitExceeded, detail: "\(error)")
+    switch error {
+    case .notAuthentic:
+      Failure(fault: .certificateNotFound, detail: "the peer did not prove the key that it should have")
+    // This side stops.
+    case .keysWiped: Failure(fault: .connectionLost, detail: "\(error)")
+    default: Failure(fault: .limitExceeded, detail: "\(error)")
+    }
   }
 
   /// What was taken of some bytes.
