@@ -17,7 +17,8 @@ struct UncheckedCodeTests {
     ),
     Allowance(
       "SodiumPrimitives/KeyPool.swift", [.uncheckedSendable, .nonisolatedUnsafe],
-      "its free list holds slots of raw memory under a mutex, and its gate an array of atomics, which Swift has no type for"),
+      "its free list holds slots of raw memory under a mutex, and its gate an array of atomics, which Swift has no type for"
+    ),
     Allowance(
       "EncryptedFile/WorkerThreads.swift", [.uncheckedSendable],
       "its threads sleep on a condition variable, which Synchronization's Mutex does not have"),
