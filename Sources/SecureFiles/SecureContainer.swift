@@ -122,7 +122,7 @@ public final class SecureContainer: Sendable {
   /// Makes everything durable and lets the container go, on a thread of its own; every later call throws `closed`.
   public func close() async throws { try await BlockingCall.run { try self.store.close() } }
 
-  /// Closes the container at once: see ``ContainerStore/Container/close(_:because:)``. Returns the paths of open files whose last bytes are lost.
+  /// Closes the container at once: see `Container.close(_:because:)`. Returns the paths of open files whose last bytes are lost.
   @discardableResult
   public func close(_ closing: Container.Closing, because reason: String? = nil) throws -> [String] {
     try store.close(closing, because: reason)

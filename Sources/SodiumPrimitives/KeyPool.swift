@@ -38,8 +38,8 @@ public final class KeyPool: Sendable {
     weak var cipher: SecretStreamCipher?
   }
   private let state = Guarded(State())
-  private let isShared: Bool
-  private let gate = Gate()
+  @usableFromInline let isShared: Bool
+  @usableFromInline let gate = Gate()
 
   public convenience init() { self.init(isShared: false) }
 
@@ -81,12 +81,13 @@ public final class KeyPool: Sendable {
   // MARK: The gate
 
   /// Calls `body` inside of the gate, and throws `gone` behind a shut one. Inside of it the pool may be used again.
-  @inline(__always)
+  @inlinable @inline(__always)
   public func inside<R: ~Copyable, E: Error>(
     else gone: @autoclosure () -> E, _ body: () throws(E) -> R
   ) throws(E) -> R {
     if isShared { return try body() }
-    guard let place = gate.enter() else { throw gone() }
+    let place = gate.enter()
+    guard place >= 0 else { throw gone() }
     defer { gate.leave(place) }
     return try body()
   }
@@ -131,7 +132,8 @@ public final class KeyPool: Sendable {
 }
 
 /// Counts the threads inside, in 64 places so that they do not wait for each other's.
-private final class Gate: Sendable {
+@usableFromInline
+final class Gate: Sendable {
   private static let placeCount = 64
   /// A processor fetches two lines of 64 bytes at once.
   private static let stride = 16
@@ -151,9 +153,9 @@ private final class Gate: Sendable {
 
   var isShut: Bool { flag.load(ordering: .sequentiallyConsistent) }
 
-  /// Nil when it is shut.
-  @inline(__always)
-  func enter() -> Int? {
+  /// Negative when it is shut.
+  @usableFromInline
+  func enter() -> Int {
     #if canImport(Darwin)
       let thread = UInt(bitPattern: pthread_self())
     #else
@@ -165,12 +167,12 @@ private final class Gate: Sendable {
     counts[place].wrappingAdd(1, ordering: .sequentiallyConsistent)
     guard !flag.load(ordering: .sequentiallyConsistent) else {
       leave(place)
-      return nil
+      return -1
     }
     return place
   }
 
-  @inline(__always)
+  @usableFromInline
   func leave(_ place: Int) { counts[place].wrappingSubtract(1, ordering: .sequentiallyConsistent) }
 
   /// Returns when nobody is inside.

@@ -5,7 +5,7 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   public static let byteCount = 32
 
   // Invariant for Sendable: written only in initialisers, before anybody else can see the slot.
-  private let slot: UnsafeMutableRawBufferPointer
+  @usableFromInline let slot: UnsafeMutableRawBufferPointer
   public let pool: KeyPool
 
   /// The key that `fill` writes. Throws ``CryptoError/secretMemoryExhausted(byteCount:)`` and ``CryptoError/keysWiped``.
@@ -49,7 +49,7 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   deinit { pool.giveBack(slot) }
 
   /// Lends `body` the key, inside of the pool's gate: for a computation alone. Throws ``CryptoError/keysWiped`` after ``KeyPool/shut()``.
-  @inline(__always)
+  @inlinable @inline(__always)
   public borrowing func withUnsafeBytes<R: ~Copyable>(
     _ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R
   ) throws(CryptoError) -> R {
@@ -57,7 +57,7 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   }
 
   /// The same with an error for a key that is gone.
-  @inline(__always)
+  @inlinable @inline(__always)
   public borrowing func withUnsafeBytes<R: ~Copyable, E: Error>(
     else gone: @autoclosure () -> E, _ body: (UnsafeRawBufferPointer) throws(E) -> R
   ) throws(E) -> R {
