@@ -50,27 +50,33 @@ enum SecretInput {
 
   /// Asks on the terminal, without echo; nil when there is no terminal. With `twice`, both answers must agree.
   static func terminal(_ prompt: String, twice: Bool) throws -> Secret? {
-    let descriptor = cposix_open("/dev/tty", O_RDWR | O_NOCTTY, 0)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    let secret = try ask(prompt + ": ", descriptor)
-    guard twice else { return secret }
-    guard secret.isSame(as: try ask(prompt + ", again: ", descriptor)) else {
-      throw CommandError(.passphrasesDiffer)
+    try withTerminal { terminal in
+      let secret = try ask(prompt + ": ", terminal)
+      guard twice else { return secret }
+      guard secret.isSame(as: try ask(prompt + ", again: ", terminal)) else {
+        throw CommandError(.passphrasesDiffer)
+      }
+      return secret
     }
-    return secret
+  }
+
+  /// Nil when there is none.
+  private static func withTerminal<R: ~Copyable>(_ body: (Int32) throws -> R) rethrows -> R? {
+    let terminal = cposix_open("/dev/tty", O_RDWR | O_NOCTTY, 0)
+    guard terminal >= 0 else { return nil }
+    defer { close(terminal) }
+    return try body(terminal)
   }
 
   /// Asks on the terminal for something that is no secret; nil when there is no terminal.
   static func line(_ prompt: String) throws -> String? {
-    let terminal = cposix_open("/dev/tty", O_RDWR | O_NOCTTY, 0)
-    guard terminal >= 0 else { return nil }
-    defer { close(terminal) }
-    write(prompt, to: terminal)
-    var buffer = try lineBuffer()
-    let count = try read(terminal, "/dev/tty", into: &buffer, byteByByte: true) { $1 == UInt8(ascii: "\n") }
-    return buffer.withUnsafeBytes { bytes in
-      String(decoding: bytes[..<count].prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    try withTerminal { terminal in
+      write(prompt, to: terminal)
+      var buffer = try lineBuffer()
+      let count = try line(of: terminal, into: &buffer)
+      return buffer.withUnsafeBytes { bytes in
+        String(decoding: bytes[..<count].prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+      }
     }
   }
 
@@ -82,8 +88,12 @@ enum SecretInput {
     }
     write(prompt, to: terminal)
     var buffer = try lineBuffer()
-    let count = try read(terminal, "/dev/tty", into: &buffer, byteByByte: true) { $1 == UInt8(ascii: "\n") }
+    let count = try line(of: terminal, into: &buffer)
     return try passphrase(in: buffer, count: count, path: nil)
+  }
+
+  private static func line(of terminal: Int32, into buffer: inout SecretBytes) throws -> Int {
+    try read(terminal, "/dev/tty", into: &buffer, byteByByte: true) { $1 == UInt8(ascii: "\n") }
   }
 
   private static func write(_ text: String, to terminal: Int32) {

@@ -39,11 +39,7 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
 
   /// The same for bytes in an array.
   public borrowing func derive(_ data: [UInt8]) throws(CryptoError) -> SecretKey {
-    try withUnsafeBytes { key throws(CryptoError) in
-      try SecretKey(in: pool) { output in
-        data.withUnsafeBytes { KeyedHash.compute(key: key, data: $0, into: output) }
-      }
-    }
+    try data.span.withUnsafeBytes { data throws(CryptoError) in try derive(data) }
   }
 
   deinit { pool.giveBack(slot) }

@@ -97,11 +97,9 @@ struct KeyPoolTests {
       // The key of a message is derived from that of the stream and its header.
       let header = [UInt8](repeating: 3, count: SecretStreamCipher.headerByteCount)
       let message = [UInt8](repeating: 4, count: 4096)
-      let messageKey = MemorySearch(count: 32) { output in
-        holder.key.pool.inside(else: fatalError("not shut")) {
-          try! holder.key.withUnsafeBytes { key in
-            header.prefix(16).withUnsafeBytes { KeyedHash.hchacha20(key: key, input: $0, into: output) }
-          }
+      let messageKey = try MemorySearch(count: 32) { output in
+        try holder.key.withUnsafeBytes { key in
+          header.prefix(16).withUnsafeBytes { KeyedHash.hchacha20(key: key, input: $0, into: output) }
         }
       }
       var sealed = [UInt8]()

@@ -305,7 +305,7 @@ struct HostileBenchmark {
       "first median/us", "first max/us", "provider MiB", "broker MiB", "p99 ratio",
     ]
     FileHandle.standardOutput.write(Data((columns.joined(separator: "\t") + "\n").utf8))
-    // What they are compared with does not change with time.
+    // The baselines do not change with time.
     let baseline = HostileBenchmark(seconds: min(seconds, 30))
     let quiet = try await baseline.measure(nil)
     report("nothing", quiet, nil)

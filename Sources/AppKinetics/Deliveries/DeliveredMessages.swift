@@ -23,7 +23,7 @@ final class DeliveredMessages {
   /// How far the handler is with the replies that were stored because no call awaited them.
   private var claiming = Claiming.nothing
 
-  /// Those of each sender in the container: their numbers in the queue, and the bytes of the messages. Any app with a channel may reply,
+  /// The unclaimed replies of each sender in the container: their numbers in the queue, and the bytes of the messages. Any app with a channel may reply,
   /// whatever was asked, and who lists them has all of them in memory.
   private var unclaimed: [ApplicationID: [UInt64: Int]] = [:]
   private static let unclaimedCountMax = 1_024

@@ -3,7 +3,7 @@ import SodiumPrimitives
 /// The room on the disk for messages of one other app, when it is in a sandbox (``SandboxDisk``).
 final class SandboxRoom {
   private unowned let peer: PeerSession
-  /// What waits until it is counted what the sandbox has.
+  /// Calls that wait until the bytes of the sandbox are counted.
   private var waiting: [() -> Void] = []
 
   init(_ peer: PeerSession) { self.peer = peer }
@@ -46,7 +46,7 @@ final class SandboxRoom {
     return true
   }
 
-  /// What apps of the sandbox have begun and do not go on with gives way to another message of them.
+  /// Unfinished messages of the sandbox's apps give way to another message of them.
   func discardIdle(for id: Identifier, _ room: Room) {
     let sandbox = peer.sandbox
     guard sandbox != 0 else { return }

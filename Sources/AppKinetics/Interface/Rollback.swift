@@ -12,7 +12,7 @@ public struct Rollback: Sendable, Hashable {
     case otherApp
   }
 
-  /// What follows from it.
+  /// The consequence of a rollback.
   public enum Effect: Sendable, Hashable {
     /// A sender was put back: some of its messages may come a second time (``IncomingRequest/mayBeRepeated``).
     case repeats

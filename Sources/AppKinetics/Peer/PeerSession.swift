@@ -40,9 +40,9 @@ final class PeerSession {
   private(set) var sandbox: UInt64 = 0
   /// The fingerprint of the key that the other app has proved last.
   private(set) var fingerprint: Data?
-  /// Of the threads that read its channels, and the values that come over them; apps of a sandbox share one.
+  /// The turn of the threads that read its channels, and of the values that come over them; apps of a sandbox share one.
   private(set) var readerTurn = ReaderTurn()
-  /// Of the messages that are being received.
+  /// The values of the messages that are being received.
   private(set) var values = ReadValues()
   /// What this app keeps for it, while it is in a sandbox.
   private var charge = SandboxCharges.Charge()

@@ -145,6 +145,18 @@ struct CatalogFiles: Sendable {
     }
   }
 
+  /// Removes those files of a container's folders that `mayGo` names, and folders that are empty then. What cannot be removed stays.
+  static func removeDirectories(
+    of io: any BlockIO, where mayGo: (_ name: String, _ directory: String) -> Bool
+  ) {
+    for directory in directories {
+      for name in (try? io.fileNames(in: directory)) ?? [] where mayGo(name, directory) {
+        try? io.remove(directory + "/" + name)
+      }
+      try? io.removeDirectory(directory)
+    }
+  }
+
   /// Whether `name` is of the form that a container gives to its files in `directory`, so that
   /// ``removeUnreferenced(_:slabs:)`` may remove the file.
   static func mayRemove(_ name: String, in directory: String) -> Bool {

@@ -37,40 +37,30 @@ struct SuperblockBody: Equatable {
   /// The bytes, which have the epochs' keys in clear: the caller wipes them.
   var encoded: [UInt8] {
     get throws(CryptoError) {
-      var bytes = encodedWithoutKeys
-      for (i, epoch) in epochs.enumerated() {
-        try epoch.key.key.withUnsafeBytes { key in
-          bytes.replaceSubrange(Self.keyRange(i), with: key)
-        }
+      var writer = ByteWriter()
+      // An array that grows leaves copies behind, which nobody wipes.
+      writer.reserve(Self.byteCount)
+      writer.append(created)
+      writer.append(currentEpoch)
+      writer.append(UInt32(epochs.count))
+      for epoch in epochs {
+        writer.append(epoch.number)
+        writer.append(UInt32(0))
+        try epoch.key.key.withUnsafeBytes { writer.append($0) }
       }
-      return bytes
+      writer.pad(to: Self.generationCountOffset)
+      writer.append(UInt32(generations.count))
+      writer.append(UInt32(isClean ? 2 : 1))
+      for generation in generations { generation.append(to: &writer) }
+      writer.pad(to: Self.journalOffset)
+      if let journal {
+        writer.append(journal.id)
+        writer.append(journal.generation)
+        journal.knownEnd.append(to: &writer)
+      }
+      writer.pad(to: Self.byteCount)
+      return writer.bytes
     }
-  }
-
-  private static func keyRange(_ epoch: Int) -> Range<Int> { 24 + 40 * epoch..<56 + 40 * epoch }
-
-  private var encodedWithoutKeys: [UInt8] {
-    var writer = ByteWriter()
-    writer.append(created)
-    writer.append(currentEpoch)
-    writer.append(UInt32(epochs.count))
-    for epoch in epochs {
-      writer.append(epoch.number)
-      writer.append(UInt32(0))
-      writer.appendZeros(SecretKey.byteCount)
-    }
-    writer.pad(to: Self.generationCountOffset)
-    writer.append(UInt32(generations.count))
-    writer.append(UInt32(isClean ? 2 : 1))
-    for generation in generations { generation.append(to: &writer) }
-    writer.pad(to: Self.journalOffset)
-    if let journal {
-      writer.append(journal.id)
-      writer.append(journal.generation)
-      journal.knownEnd.append(to: &writer)
-    }
-    writer.pad(to: Self.byteCount)
-    return writer.bytes
   }
 
   /// Overwrites the secrets of generations and tables in this copy. Call it when the copy is no longer needed.

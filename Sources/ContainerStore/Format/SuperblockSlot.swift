@@ -161,3 +161,8 @@ extension SecretBytes {
     }
   }
 }
+
+extension SecretStreamCipher {
+  /// A cipher for one message with keys of keys in it. libsodium keeps nothing of what it was given, and the plaintext is wiped with the cipher.
+  static func once() -> SecretStreamCipher { SecretStreamCipher(.libsodium) }
+}

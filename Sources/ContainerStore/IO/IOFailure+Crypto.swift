@@ -10,8 +10,3 @@ extension IOFailure {
     self = .closed("a container")
   }
 }
-
-extension SecretStreamCipher {
-  /// A cipher for one message with keys of keys in it. libsodium keeps nothing of what it was given, and the plaintext is wiped with the cipher.
-  static func once() -> SecretStreamCipher { SecretStreamCipher(.libsodium) }
-}

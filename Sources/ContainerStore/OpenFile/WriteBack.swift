@@ -96,7 +96,7 @@ struct WriteBack: Sendable {
       }
     } catch {
       if !isStored { for batch in batches { batch.node.restore(batch) } }
-      throw (error as? IOFailure).map { store.isClosed ? store.closed : ContainerError.from($0) } ?? error
+      throw error
     }
     return failures.withLock { failures in
       for (index, _) in failures { batches[index].node.restore(batches[index]) }

@@ -93,10 +93,7 @@ enum Creation {
   /// parts.
   static func removeParts(of io: any BlockIO) {
     for name in [Superblock.unfinishedName, Superblock.name] { try? io.remove(name) }
-    for directory in CatalogFiles.directories {
-      for name in (try? io.fileNames(in: directory)) ?? [] { try? io.remove(directory + "/" + name) }
-      try? io.removeDirectory(directory)
-    }
+    CatalogFiles.removeDirectories(of: io) { _, _ in true }
   }
 
   private static func layDown(io: any BlockIO, credential: borrowing Credential, options: ContainerOptions)

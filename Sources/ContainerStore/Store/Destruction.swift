@@ -74,12 +74,7 @@ enum Destruction {
   /// Removes files of a container and nothing else: without their keys they are noise. What cannot be removed stays.
   private static func finish(_ io: any BlockIO) {
     try? io.remove(Superblock.unfinishedName)
-    for directory in CatalogFiles.directories {
-      for name in (try? io.fileNames(in: directory)) ?? [] where CatalogFiles.mayRemove(name, in: directory) {
-        try? io.remove(directory + "/" + name)
-      }
-      try? io.removeDirectory(directory)
-    }
+    CatalogFiles.removeDirectories(of: io, where: CatalogFiles.mayRemove)
     for name in Reserve.names + [ContainerLock.name, Self.name] { try? io.remove(name) }
     try? io.removeDirectory("")
   }
