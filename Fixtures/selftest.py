@@ -597,6 +597,27 @@ class SuperblockTests(TestCase):
             builder.write_superblock(builder.slot())
             self.assert_refused(kind)
 
+    def test_labels(self) -> None:
+        builder = self.tree()
+
+        def label_of(number: int, data: bytes) -> Callable[[bytes], bytes]:
+            return put(2048 + 64 * number, data.ljust(64, b"\0"))
+
+        longest = "ä".encode() * 31 + b"b"
+        for number, text in ((0, b"words"), (2, longest)):
+            self.write(builder, label_of(number, bytes([len(text)]) + text))
+            self.assert_intact()
+            with open_container(self.path, Secret(RAW, (RAW_KEY,))) as container:
+                self.assertEqual(container.body.labels[number].encode(), text)
+        for number, data in (
+            (0, bytes([64]) + b"a" * 63), (0, b"\2\xff\xff"), (0, b"\1ab"), (0, b"\0a"),
+            (3, b"\1a"), (7, b"\1a"),
+        ):
+            self.write(builder, label_of(number, data))
+            self.assert_refused("altered")
+        self.write(builder, put(2047, b"a"))
+        self.assert_refused("altered")
+
     def test_sum_of_costs(self) -> None:
         """No slot may cost more than one of 16 passes over 1 GiB, nor may all together."""
         builder = self.tree()

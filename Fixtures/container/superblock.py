@@ -32,6 +32,7 @@ RECOVERY_DIGITS = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 RECOVERY_LENGTH = 32
 
 BODY_SIZE = 2560
+LABELS_OFFSET, MAXIMUM_LABEL = 2048, 63
 MAXIMUM_EPOCHS, MAXIMUM_GENERATIONS, MAXIMUM_TABLES = 16, 2, 5
 EPOCH_SIZE, GENERATION_SIZE, TABLE_SIZE = 40, 472, 80
 COMMIT_LIMIT = 1 << 62
@@ -159,6 +160,7 @@ def choose_slot_once(path: Path) -> tuple[Slot, Slot]:
 class KeySlot:
     """A key slot whose fields are in range."""
 
+    number: int
     kind: int
     passes: int
     memory_kib: int
@@ -185,7 +187,7 @@ class KeySlot:
         fields.zero(4)
         salt, sealed, commitment = fields.take(16), fields.take(73), fields.take(32)
         fields.zero(23)
-        return KeySlot(kind, passes, memory, salt, sealed, commitment, data[:32])
+        return KeySlot(number, kind, passes, memory, salt, sealed, commitment, data[:32])
 
     def key(self, secret: bytes, container_id: bytes) -> bytes:
         """S, the slot's key, if the secret is the right one."""
@@ -239,7 +241,11 @@ def open_body(slot: Slot, root: bytes) -> Body:
         )
     except NotAuthentic:
         raise Altered("superblock: body") from None
-    return Body.parse(data)
+    body = Body.parse(data)
+    used = {key_slot.number for key_slot in slot.key_slots()}
+    if any(text and number not in used for number, text in enumerate(body.labels)):
+        raise Altered("superblock body: a label of an empty key slot")
+    return body
 
 
 @dataclass(frozen=True)
@@ -337,6 +343,7 @@ class Body:
     pending: Generation | None
     clean: bool
     journal: Link | None
+    labels: list[str]  # of the eight key slots
 
     @property
     def generations(self) -> list[Generation]:
@@ -354,7 +361,8 @@ class Body:
         generations = [Generation.parse(fields) for _ in range(count)]
         fields.zero(GENERATION_SIZE * (MAXIMUM_GENERATIONS - count))
         journal_id, journal_generation, end = fields.take(16), fields.u64(), End.parse(fields)
-        fields.zero(BODY_SIZE - fields.position)
+        fields.zero(LABELS_OFFSET - fields.position)
+        labels = [Body.parse_label(fields) for _ in range(KEY_SLOTS)]
 
         if [generation.complete for generation in generations] not in ([True], [False, True]):
             raise fields.fail("not one complete generation, behind one pending at most")
@@ -368,12 +376,23 @@ class Body:
         if journal_id == NO_ID:
             if not clean or journal_generation or end != NO_END:
                 raise fields.fail("no journal, and an end, a generation or the state of one")
-            return Body(created, epochs, complete, pending, clean, None)
+            return Body(created, epochs, complete, pending, clean, None, labels)
         if journal_generation not in [generation.number for generation in generations]:
             raise fields.fail(f"a journal of generation {journal_generation}")
         fields.range(end.commit, complete.commit, COMMIT_LIMIT - 1, "commit of the known end")
         journal = Link(journal_id, journal_generation, end, is_exact=clean)
-        return Body(created, epochs, complete, pending, clean, journal)
+        return Body(created, epochs, complete, pending, clean, journal, labels)
+
+    @staticmethod
+    def parse_label(fields: Fields) -> str:
+        """Takes the label of a key slot."""
+        count = fields.range(fields.u8(), 0, MAXIMUM_LABEL, "bytes of a label")
+        try:
+            text = fields.take(count).decode()
+        except UnicodeDecodeError:
+            raise fields.fail("a label that is no UTF-8") from None
+        fields.zero(MAXIMUM_LABEL - count)
+        return text
 
     @staticmethod
     def parse_epochs(fields: Fields) -> dict[int, bytes]:

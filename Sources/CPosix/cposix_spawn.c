@@ -17,7 +17,8 @@
 
 extern char **environ;
 
-int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]) {
+// Output and error output: /dev/null instead of an output of -1, which comes with a session of its own.
+static int spawn(pid_t *process, int output, char *const arguments[], char *const environment[]) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t all, none;
@@ -28,11 +29,15 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const e
         posix_spawn_file_actions_destroy(&actions);
         return -status;
     }
-    for (int fd = 0; fd < 3 && !status; fd++)
-        status = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
+    status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (output >= 0) {
+        if (!status) status = posix_spawn_file_actions_adddup2(&actions, output, 1);
+    } else
+        for (int fd = 1; fd < 3 && !status; fd++)
+            status = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
     sigfillset(&all);
     sigemptyset(&none);
-    short flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID;
+    short flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | (output < 0 ? POSIX_SPAWN_SETSID : 0);
 #ifdef __APPLE__
     flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
 #elif defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
@@ -47,6 +52,14 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const e
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return -status;
+}
+
+int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]) {
+    return spawn(process, -1, arguments, environment);
+}
+
+int cposix_spawn_printing(pid_t *process, int output, char *const arguments[]) {
+    return spawn(process, output, arguments, NULL);
 }
 
 int cposix_set_dumpable(int on) {

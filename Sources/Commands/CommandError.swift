@@ -12,9 +12,8 @@ import ContainerStore
 struct CommandError: Error {
   enum Code: String, CaseIterable {
     case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
-    case nativeFailed, nativeMissing, notConfirmed, outputClosed, passphraseTooLong, passphrasesDiffer,
-      pushMissing
-    case tooFewDescriptors
+    case nativeFailed, nativeMissing, noSuchKey, notConfirmed, outputClosed, passphraseCommandFailed
+    case passphraseTooLong, passphrasesDiffer, pushMissing, tooFewDescriptors, tooManySecrets
   }
 
   let code: Code
@@ -51,12 +50,15 @@ extension CommandError.Code {
     case .nativeFailed: "the operating system reported an error"
     case .nativeMissing: "no such file or directory"
     case .noPassphrase: "no passphrase or key was given, and there is no terminal to ask on"
+    case .noSuchKey: "no key of the container is called so"
     case .notConfirmed: "nothing was destroyed, as it was not confirmed"
     case .outputClosed: "nobody reads the output any more"
+    case .passphraseCommandFailed: "the command that is to print the passphrase failed"
     case .passphraseTooLong: "the passphrase is too long"
     case .passphrasesDiffer: "the two passphrases differ"
     case .pushMissing: "dynamics-push is not installed"
     case .tooFewDescriptors: "the system lets this process open too few files"
+    case .tooManySecrets: "the environment has more than one place for the passphrase or key"
     }
   }
 
@@ -71,23 +73,27 @@ extension CommandError.Code {
     case .nativeFailed: "check the path and its permissions"
     case .nativeMissing: "check the path"
     case .noPassphrase: "give a passphrase file, a key file or the environment variable; see --help"
+    case .noSuchKey: "dynamics container key list shows ids and labels"
     case .notConfirmed: "type the name of the directory, or give --yes"
     case .outputClosed: "nothing to do"
+    case .passphraseCommandFailed: "run it by itself and see what it says"
     case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
     case .passphrasesDiffer: "start again"
     case .pushMissing:
       "build it (swift build -c release --package-path Push --product dynamics-push), and put it beside dynamics or into PATH"
     case .tooFewDescriptors: "raise the limit: ulimit -n"
+    case .tooManySecrets: "leave one of them, or give an option"
     }
   }
 
   func status(errno: Int32) -> ExitStatus {
     switch self {
-    case .argumentNotUTF8, .noPassphrase, .notConfirmed: .usage
-    case .emptyPassphrase, .keyFileSize, .passphraseTooLong, .passphrasesDiffer: .wrongKey
+    case .argumentNotUTF8, .noPassphrase, .notConfirmed, .tooManySecrets: .usage
+    case .emptyPassphrase, .keyFileSize, .passphraseCommandFailed, .passphraseTooLong, .passphrasesDiffer:
+      .wrongKey
     case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
     case .diskFull: .diskFull
-    case .nativeMissing, .pushMissing: .notFound
+    case .nativeMissing, .noSuchKey, .pushMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)
     case .nativeFailed:
       switch errno {

@@ -10,10 +10,13 @@ struct CreateCommand: ParsableCommand {
 
   @OptionGroup var credential: CredentialOptions
 
+  @Option(help: ArgumentHelp("What the passphrase or key is called.", valueName: "text"))
+  var label: String?
+
   func run() throws {
     // Before anybody is asked for a passphrase.
     if try NativeKind(at: dir) != .missing { try Container.requireUnfinished(at: dir) }
     let secret = try credential.secret(for: dir, asksTwice: true)
-    try Container.create(at: dir, credential: try secret.credential()).close()
+    try Container.create(at: dir, credential: try secret.credential(), label: label).close()
   }
 }

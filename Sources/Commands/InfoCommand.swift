@@ -42,7 +42,7 @@ private struct ContainerDescription: Encodable {
   /// Messages that have begun to arrive, and the bytes that they take.
   var stagedMessageCount: Int
   var stagedByteCount: UInt64
-  var keySlots: [String]
+  var keys: [KeyDescription]
   var findings: [FindingDescription]
 
   init(_ info: ContainerInfo, staged: [StagedMessage], findings: [Finding]) {
@@ -60,7 +60,7 @@ private struct ContainerDescription: Encodable {
     reservedByteCount = info.reservedByteCount
     stagedMessageCount = staged.count
     stagedByteCount = staged.storedByteCount
-    keySlots = info.keySlots
+    keys = info.keys.map { KeyDescription($0) }
     self.findings = findings.map(FindingDescription.init)
   }
 
@@ -72,7 +72,7 @@ private struct ContainerDescription: Encodable {
       ("id", id), ("created", created), ("files", files),
       ("contents", "\(Quantity.bytes(byteCount)) (\(byteCount) bytes)"),
       ("stored", "\(stored); \(Quantity.count(slabCount, "slab"))"),
-      ("commit", "\(commit), generation \(generation)"), ("keys", keySlots.joined(separator: ", ")),
+      ("commit", "\(commit), generation \(generation)"), ("keys", keys.map(\.text).joined(separator: ", ")),
     ]
     if stagedMessageCount > 0 {
       let messages = Quantity.count(stagedMessageCount, "unfinished message")

@@ -30,7 +30,7 @@ final class Interruption: Sendable {
   private init() {
     var ends: [Int32] = [-1, -1]
     // Without a pipe (no descriptors left) input is waited for all the same, only not interruptibly.
-    _ = pipe(&ends)
+    if pipe(&ends) == 0 { for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) } }
     (wakeDescriptor, wakeInput) = (ends[0], ends[1])
   }
 

@@ -3,8 +3,10 @@ import ContainerStore
 
 struct KeyCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
-    commandName: "key", abstract: "Adds and removes passphrases and keys, up to eight.",
-    subcommands: [AddKeyCommand.self, RemoveKeyCommand.self])
+    commandName: "key", abstract: "Lists, adds and removes passphrases and keys, up to eight.",
+    subcommands: [
+      ListKeysCommand.self, AddKeyCommand.self, LabelKeyCommand.self, RemoveKeyCommand.self,
+    ])
 }
 
 struct AddKeyCommand: ParsableCommand {
@@ -17,12 +19,15 @@ struct AddKeyCommand: ParsableCommand {
   @OptionGroup var credential: CredentialOptions
   @OptionGroup var newCredential: NewCredentialOptions
 
+  @Option(help: ArgumentHelp("What the new one is called, up to 63 bytes.", valueName: "text"))
+  var label: String?
+
   func run() throws {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       let new = try newCredential.secret(for: dir)
       if new.isSame(as: secret) { throw CommandError(.keyUnchanged) }
-      try container.addKey(try new.credential())
+      try container.addKey(try new.credential(), label: label)
     }
   }
 }

@@ -4,11 +4,14 @@ import ContainerStore
 struct RemoveKeyCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "remove", abstract: "Removes a passphrase or key; the last one stays.",
-    discussion: "Removes the one that --old-… names, else asks for it on the terminal.")
+    discussion: """
+      Removes the one that --label, --id or --old-… names, else asks for it on the terminal. With a label or an id, its secret is not needed.
+      """)
 
   @Argument(help: "The container.", completion: .directory)
   var dir: String
 
+  @OptionGroup var key: KeyOptions
   @OptionGroup var credential: CredentialOptions
 
   @Option(
@@ -16,31 +19,36 @@ struct RemoveKeyCommand: ParsableCommand {
     completion: .file())
   var oldPassphraseFile: String?
 
-  @Option(help: ArgumentHelp("Removes the key in this file.", valueName: "file"), completion: .file())
+  @Option(
+    help: ArgumentHelp("Removes the passphrase that this command of the shell prints.", valueName: "command"),
+    completion: .shellCommand("compgen -c"))
+  var oldPassphraseCommand: String?
+
+  @Option(
+    help: ArgumentHelp("Removes the key in this file.", valueName: "file"), completion: .file())
   var oldKeyFile: String?
 
+  private var places: SecretPlaces {
+    SecretPlaces(
+      role: .old, passphraseFile: oldPassphraseFile, passphraseCommand: oldPassphraseCommand,
+      keyFile: oldKeyFile)
+  }
+
   func validate() throws {
-    if oldPassphraseFile != nil, oldKeyFile != nil {
-      throw ValidationError("Give --old-passphrase-file or --old-key-file, not both.")
+    try places.requireOne()
+    if key.isGiven, let option = places.options.first {
+      throw ValidationError("Give \(key.id == nil ? "--label" : "--id") or \(option), not both.")
     }
   }
 
   func run() throws {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
-      let removed = try container.removeKey(try old().credential())
+      if key.isGiven { return try container.removeKey(id: key.key(of: container).id) }
+      let old = try places.secret(
+        prompt: "Passphrase to remove from \(PrintableText.of(dir))", asksTwice: false)
+      let removed = try container.removeKey(try old.credential())
       if removed == 0 { throw ContainerError(.wrongKey, path: oldKeyFile ?? oldPassphraseFile) }
     }
-  }
-
-  private func old() throws -> Secret {
-    if let oldKeyFile { return try SecretInput.keyFile(oldKeyFile) }
-    if let oldPassphraseFile { return try SecretInput.passphraseFile(oldPassphraseFile) }
-    let prompt = "Passphrase to remove from \(PrintableText.of(dir))"
-    guard let asked = try SecretInput.terminal(prompt, twice: false) else {
-      throw CommandError(
-        .noPassphrase, detail: "for the one to remove, --old-passphrase-file FILE or --old-key-file FILE")
-    }
-    return asked
   }
 }

@@ -33,9 +33,11 @@ enum SecretInput {
     return try passphrase(in: buffer, count: count, path: path)
   }
 
-  /// The value of an environment variable, read as the file would be, wiped and removed; nil when there is none.
-  static func environment(_ name: String) throws -> Secret? {
-    guard let value = getenv(name) else { return nil }
+  static func hasVariable(_ name: String) -> Bool { getenv(name) != nil }
+
+  /// The value of an environment variable, read as the file would be, wiped and removed.
+  static func variable(_ name: String) throws -> Secret {
+    guard let value = getenv(name) else { throw CommandError(.noPassphrase, detail: name) }
     let memory = UnsafeMutableRawBufferPointer(start: value, count: strlen(value))
     defer {
       wipe(memory)
@@ -47,6 +49,17 @@ enum SecretInput {
     buffer.withUnsafeMutableBytes { $0.copyMemory(from: UnsafeRawBufferPointer(rebasing: memory[..<count])) }
     return try passphrase(in: buffer, count: count, path: nil)
   }
+
+  /// The first line that a command of the shell prints. It has the terminal and the error output of this process, no standard input, and no
+  /// passphrase of the environment. Throws `passphraseCommandFailed` unless it ends with 0.
+  static func passphrase(printedBy command: String) throws -> Secret {
+    var buffer = try lineBuffer()
+    let count = try ShellCommand.firstLine(of: withoutPassphrases + command, into: &buffer)
+    return try passphrase(in: buffer, count: count, path: nil)
+  }
+
+  private static let withoutPassphrases =
+    "unset DYNAMICS_PASSPHRASE DYNAMICS_TO_PASSPHRASE DYNAMICS_NEW_PASSPHRASE\n"
 
   /// Asks on the terminal, without echo; nil when there is no terminal. With `twice`, both answers must agree.
   static func terminal(_ prompt: String, twice: Bool) throws -> Secret? {
@@ -124,13 +137,27 @@ enum SecretInput {
   private static func readFile(
     _ path: String, into buffer: inout SecretBytes, until isEnough: (_ count: Int, _ last: UInt8) -> Bool
   ) throws -> Int {
-    // Opened by this name, a file would begin anew.
-    let isStandardInput = path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0"
-    let descriptor = isStandardInput ? STDIN_FILENO : cposix_open(path, O_RDONLY, 0)
+    let passed = try passedDescriptor(path)
+    let descriptor = passed ?? cposix_open(path, O_RDONLY, 0)
     guard descriptor >= 0 else { throw CommandError.native("open", path, -descriptor) }
-    defer { if !isStandardInput { close(descriptor) } }
-    let isShared = isStandardInput || lseek(descriptor, 0, SEEK_CUR) < 0
+    defer { if passed == nil { close(descriptor) } }
+    let isShared = passed != nil || lseek(descriptor, 0, SEEK_CUR) < 0
     return try read(descriptor, path, into: &buffer, byteByByte: isShared, until: isEnough)
+  }
+
+  /// The descriptor that a path names, which whoever starts this program has passed; nil for another path. Opened by that name, a file would
+  /// begin anew, and a socket is not opened at all.
+  private static func passedDescriptor(_ path: String) throws -> Int32? {
+    if path == "/dev/stdin" { return STDIN_FILENO }
+    let folders = ["/dev/fd/", "/proc/self/fd/"]
+    guard let folder = folders.first(where: path.hasPrefix), let number = Int32(path.dropFirst(folder.count))
+    else { return nil }
+    let flags = fcntl(number, F_GETFD)
+    // This program's own descriptors are closed by exec, so what is not was passed.
+    guard number >= 0, flags >= 0, flags & FD_CLOEXEC == 0 else {
+      throw CommandError.native("open", path, EBADF)
+    }
+    return number
   }
 
   /// Until the end, the buffer is full, or, byte by byte, it is enough.

@@ -68,12 +68,17 @@ public final class SecureContainer: Sendable {
   // MARK: Open
 
   /// Opens a container. Throws `wrongKey`, `locked` when another process has it open for writing, `notAContainer`, and the errors of
-  /// damage.
+  /// damage; and what `beforeHash` and `afterHash` throw, which `Container.open` explains.
   public static func open(
     at url: URL, passphrase: consuming SecretBytes, mode: Container.Mode = .readWrite,
-    options: Container.Options = Container.Options()
+    options: Container.Options = Container.Options(), beforeHash: (Identifier) throws -> Void = { _ in },
+    afterHash: () throws -> Void = {}
   ) throws -> SecureContainer {
-    try open(at: url, .passphrase(passphrase), mode, options)
+    SecureContainer(
+      try Container.open(
+        at: path(url), credential: .passphrase(passphrase), mode: mode, options: options,
+        beforeHash: beforeHash,
+        afterHash: afterHash))
   }
 
   /// Opens a container with a raw key of 32 bytes. Throws as the form with a passphrase does, and takes no password hash.
@@ -87,10 +92,19 @@ public final class SecureContainer: Sendable {
   /// Opens a container as the function of the same name does, on a thread of its own.
   public static func open(
     at url: URL, passphrase: consuming SecretBytes, mode: Container.Mode = .readWrite,
-    options: Container.Options = Container.Options()
+    options: Container.Options = Container.Options(),
+    beforeHash: @escaping @Sendable (Identifier) throws -> Void = { _ in },
+    afterHash: @escaping @Sendable () throws -> Void = {}
   ) async throws -> SecureContainer {
     let credential = Guarded(Credential.passphrase(passphrase))
-    return try await BlockingCall.run { try credential.withLock { try open(at: url, $0, mode, options) } }
+    return try await BlockingCall.run {
+      try credential.withLock {
+        SecureContainer(
+          try Container.open(
+            at: path(url), credential: $0, mode: mode, options: options, beforeHash: beforeHash,
+            afterHash: afterHash))
+      }
+    }
   }
 
   /// Opens a container as the function of the same name does, on a thread of its own.
@@ -106,6 +120,15 @@ public final class SecureContainer: Sendable {
     at url: URL, _ credential: borrowing Credential, _ mode: Container.Mode, _ options: Container.Options
   ) throws -> SecureContainer {
     SecureContainer(try Container.open(at: path(url), credential: credential, mode: mode, options: options))
+  }
+
+  // MARK: Keys
+
+  /// Whether a passphrase opens the container: with any of its keys, or with that of the given id. On a thread of its own, in the time
+  /// of a password hash (some 0.2 s). Throws as `Container.holds` does.
+  public func holds(passphrase: consuming SecretBytes, key: Identifier? = nil) async throws -> Bool {
+    let credential = Guarded(Credential.passphrase(passphrase))
+    return try await BlockingCall.run { try credential.withLock { try self.store.holds($0, key: key) } }
   }
 
   // MARK: Close

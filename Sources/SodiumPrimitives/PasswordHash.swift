@@ -2,7 +2,7 @@ import CSodium
 
 /// Argon2id version 1.3 (`crypto_pwhash`), one lane.
 public enum PasswordHash {
-  public struct Parameters: Equatable, Sendable {
+  public struct Parameters: Hashable, Sendable {
     public var passes: UInt32
     public var memoryKiB: UInt32
 

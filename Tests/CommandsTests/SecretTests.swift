@@ -1,3 +1,4 @@
+import Foundation
 import SodiumPrimitives
 import Testing
 
@@ -57,6 +58,157 @@ struct SecretTests {
       #expect(shell.status == 0, "\(shell.errors)")
       #expect(try folder.runBare("cat", container, name, option, file).output == data)
     }
+  }
+
+  private let words = "correct horse"
+
+  @Test func takesThePassphraseFromACommand() throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    let file = try folder.makeFile("passphrase", Array("correct horse\nsecond line\n".utf8))
+    #expect(
+      try folder.runBare("container", "create", container, "--passphrase-command", "cat '\(file)'").status
+        == 0)
+    #expect(try folder.runBare("ls", container, "--passphrase-file", file).status == 0)
+    // More than a pipe holds, and no end of the line.
+    for command in ["cat '\(file)'; head -c 900000 /dev/zero", "printf 'correct horse'"] {
+      let outcome = try folder.runBare("ls", container, "--passphrase-command", command)
+      #expect(outcome.status == 0, "\(outcome.errors)")
+    }
+    for (command, word) in [
+      ("echo correct horse; exit 3", "exit status 3"), ("echo correct horse; kill -9 $$", "signal 9"),
+      ("no-such-program", "exit status 127"), ("true", "empty"), ("head -c 2000000 /dev/zero", "1 MiB"),
+      ("printf '%5000s'", "too long"), ("echo wrong", "key"),
+    ] {
+      let outcome = try folder.runBare("ls", container, "--passphrase-command", command)
+      #expect(outcome.status == 3, "\(command)")
+      #expect(outcome.errors.contains(word), "\(command): \(outcome.errors)")
+    }
+    // It reads nothing of the data, and sees no passphrase that is meant for somebody else.
+    let data = try folder.makeFile("data", Array("data".utf8))
+    let look = "cat; echo \"$DYNAMICS_TO_PASSPHRASE\" >'\(folder.path("seen"))'; echo \(words)"
+    let put = try DynamicsProcess(
+      ["put", container, "-", "/data", "--passphrase-command", look].map { Array($0.utf8) }, in: folder,
+      input: data, environment: ["DYNAMICS_TO_PASSPHRASE": "secret"]
+    ).finish()
+    #expect(put.status == 0, "\(put.errors)")
+    #expect(try readBytes(folder.path("seen")) == Array("\n".utf8))
+    #expect(
+      try folder.runBare("cat", container, "/data", "--passphrase-file", file).output == Array("data".utf8))
+  }
+
+  @Test func takesSecretsFromVariablesAndCredentials() throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    let file = try folder.makeFile("passphrase", Array((words + "\n").utf8))
+    let key = try folder.makeFile("key-of-c", Random.bytes(32))
+    #expect(try folder.runBare("container", "create", container, "--passphrase-file", file).status == 0)
+    let added = try folder.runBare(
+      "container", "key", "add", container,
+      environment: ["DYNAMICS_PASSPHRASE_FILE": file, "DYNAMICS_NEW_KEY_FILE": key])
+    #expect(added.status == 0, "\(added.errors)")
+    let credentials = folder.path("credentials")
+    _ = try folder.makeFolder("credentials")
+    func list(_ environment: [String: String], _ options: String...) throws -> DynamicsProcess.Outcome {
+      try DynamicsProcess(
+        (["ls", container] + options).map { Array($0.utf8) }, in: folder, environment: environment
+      )
+      .finish()
+    }
+    // An empty directory of credentials has none, and without a terminal nobody is asked.
+    #expect(try list(["CREDENTIALS_DIRECTORY": credentials]).status == 64)
+    _ = try folder.makeFile("credentials/dynamics.to-passphrase", Array("no".utf8))
+    #expect(try list(["CREDENTIALS_DIRECTORY": credentials]).status == 64)
+    _ = try folder.makeFile("credentials/dynamics.key", readBytes(key))
+    for environment in [
+      ["DYNAMICS_PASSPHRASE_FILE": file], ["DYNAMICS_KEY_FILE": key],
+      ["DYNAMICS_PASSPHRASE_COMMAND": "cat '\(file)'", "DYNAMICS_KEY_FILE": ""],
+      ["CREDENTIALS_DIRECTORY": credentials],
+      // What somebody set for this program comes first.
+      ["CREDENTIALS_DIRECTORY": credentials, "DYNAMICS_PASSPHRASE": words],
+    ] {
+      let outcome = try list(environment)
+      #expect(outcome.status == 0, "\(environment): \(outcome.errors)")
+    }
+    let both = ["DYNAMICS_PASSPHRASE_FILE": file, "DYNAMICS_KEY_FILE": key]
+    let refused = try list(both)
+    #expect(refused.status == 64 && refused.errors.contains("DYNAMICS_KEY_FILE"), "\(refused.errors)")
+    #expect(try list(both, "--key-file", key).status == 0)
+    #expect(try list(["DYNAMICS_KEY_FILE": folder.path("none")]).status == 5)
+    #expect(try list([:], "--key-file", key, "--passphrase-command", "true").status == 64)
+  }
+
+  /// A descriptor that was passed is read where it stands; one that was not is none of the program's own.
+  @Test func takesASecretFromADescriptor() throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    let file = try folder.makeFile("both", Array("correct horse\nanother one\n".utf8))
+    #expect(try folder.runBare("container", "create", container, "--passphrase-file", file).status == 0)
+    let program = "'\(DynamicsProcess.executable)'"
+    func run(_ line: String) throws -> DynamicsProcess.Outcome {
+      try DynamicsProcess(["-c", line].map { Array($0.utf8) }, in: folder, executable: "/bin/sh").finish()
+    }
+    // Two lines of one descriptor, for two secrets.
+    let added = try run(
+      "\(program) container key add '\(container)' --passphrase-file /dev/fd/9 --new-passphrase-file /dev/fd/9 9<'\(file)'"
+    )
+    #expect(added.status == 0, "\(added.errors)")
+    let second = try run(
+      "echo another one | \(program) ls '\(container)' --passphrase-file /dev/fd/7 7<&0 </dev/null")
+    #expect(second.status == 0, "\(second.errors)")
+    for number in 3...9 {
+      let outcome = try run("\(program) ls '\(container)' --passphrase-file /dev/fd/\(number) \(number)<&-")
+      #expect(outcome.status == 1 && outcome.errors.contains("Bad file descriptor"), "\(outcome.errors)")
+    }
+  }
+
+  private struct KeyList: Decodable {
+    struct Key: Decodable {
+      let id, kind: String
+      let label: String?
+      let memoryKiB: Int?
+      let isUsed: Bool
+    }
+    let keys: [Key]
+  }
+
+  private func keyList(of container: String, in folder: TemporaryFolder) throws -> [KeyList.Key] {
+    let json = try folder.run("container", "key", "list", container, "--json").output
+    return try JSONDecoder().decode(KeyList.self, from: Data(json)).keys
+  }
+
+  @Test func keysAreListedAndRemovedByLabel() throws {
+    let folder = try TemporaryFolder()
+    let container = folder.path("c")
+    try folder.run("container", "create", container, "--label", "main key")
+    let other = try folder.makeFile("other", Array("words\n".utf8))
+    try folder.run(
+      "container", "key", "add", container, "--new-passphrase-file", other, "--label", "old\tlaptop")
+    try folder.run(
+      "container", "key", "add", container, "--new-passphrase-command", "echo more", "--label", "main key",
+      expecting: 1)
+    try folder.run("container", "key", "add", container, "--new-passphrase-command", "echo more")
+    let list = try folder.run("container", "key", "list", container).text
+    #expect(list.contains("rawKey      main key  (the one in use)\n"), "\(list)")
+    #expect(list.contains("passphrase  old\\tlaptop\n"), "\(list)")
+    let info = try folder.run("container", "info", container).text
+    #expect(info.contains("rawKey (main key), passphrase (old\\tlaptop), passphrase\n"), "\(info)")
+    var keys = try keyList(of: container, in: folder)
+    #expect(keys.map(\.label) == ["main key", "old\tlaptop", nil])
+    #expect(keys.map(\.memoryKiB) == [nil, 65536, 65536] && keys.map(\.isUsed) == [true, false, false])
+    try folder.run("container", "key", "label", container, "new laptop", "--id", keys[2].id.uppercased())
+    try folder.run("container", "key", "label", container, "new laptop", "--label", "main key", expecting: 1)
+    try folder.run("container", "key", "label", container, "x", expecting: 64)
+    try folder.run("container", "key", "label", container, "--label", "main key")
+    try folder.run("container", "key", "remove", container, "--label", "laptop", expecting: 5)
+    try folder.run(
+      "container", "key", "remove", container, "--label", "x", "--old-key-file", other, expecting: 64)
+    try folder.run("container", "key", "remove", container, "--label", "old\tlaptop")
+    #expect(try folder.runBare("ls", container, "--passphrase-file", other).status == 3)
+    keys = try keyList(of: container, in: folder)
+    #expect(keys.map(\.label) == [nil, "new laptop"])
+    try folder.run("container", "key", "remove", container, "--id", keys[1].id)
+    try folder.run("container", "key", "remove", container, "--id", keys[0].id, expecting: 1)
   }
 
   @Test func addsRemovesAndReplacesKeys() throws {

@@ -114,7 +114,7 @@ struct GoldenContainerTests {
       var options = testOptions()
       options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 1024)
       let container = try Container.open(at: path, credential: testCredential(), options: options)
-      try container.addKey(.passphrase(SecretBytes(utf8: "golden \(version)")))
+      try container.addKey(.passphrase(SecretBytes(utf8: "golden \(version)")), label: "words")
       let tree = try container.tree()
       try container.close()
       for (name, contents) in tree {

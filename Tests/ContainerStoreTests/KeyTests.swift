@@ -1,3 +1,4 @@
+import Dispatch
 import OpenDynamicsTesting
 import SodiumPrimitives
 import Testing
@@ -57,5 +58,167 @@ struct KeyTests {
     }
     #expect(seen == [[1], [2]])
     #expect(keys(io) == [2])
+  }
+
+  private func passphrase(_ text: String) -> Credential { .passphrase(try! SecretBytes(utf8: text)) }
+
+  /// A container with a raw key, and two passphrases that cost little.
+  private func makeContainer(_ io: RecordingIO) throws -> Container {
+    var options = testOptions()
+    options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
+    let container = try Container.create(
+      io: io, credential: testCredential(1), label: "file", options: options)
+    try container.addKey(passphrase("one"), label: "Ünïcode 名前")
+    try container.addKey(passphrase("two"))
+    return container
+  }
+
+  @Test func labelsAndIdsNameKeys() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    let keys = try container.keys()
+    #expect(keys.map(\.label) == ["file", "Ünïcode 名前", nil])
+    #expect(keys.map(\.kind) == [.rawKey, .passphrase, .passphrase])
+    #expect(keys.map(\.passwordHash?.memoryKiB) == [nil, 8, 8])
+    #expect(Set(keys.map(\.id)).count == 3)
+    #expect(container.openingKey == keys[0].id)
+    #expect(try container.info().keys == keys)
+    let superblock = try #require(io.image.names["superblock"].flatMap { io.image.contents[$0] })
+    #expect(!superblock.contains(Array("名前".utf8)))
+    for wrong in ["", String(repeating: "a", count: 64), String(repeating: "ä", count: 32), "file"] {
+      expectError(.invalidArgument) { try container.addKey(testCredential(2), label: wrong) }
+      expectError(.invalidArgument) { try container.setLabel(wrong, ofKey: keys[2].id) }
+    }
+    let longest = String(repeating: "ä", count: 31) + "b"
+    try container.setLabel(longest, ofKey: keys[2].id)
+    try container.setLabel(nil, ofKey: keys[1].id)
+    try container.setLabel("file", ofKey: keys[0].id)
+    expectError(.invalidArgument) { try container.setLabel("x", ofKey: .random()) }
+    try container.replaceKey(passphrase("two"), with: passphrase("three"))
+    try container.removeKey(id: keys[0].id)
+    expectError(.invalidArgument) { try container.removeKey(id: keys[0].id) }
+    try container.close()
+    expectError(.closed) { _ = try container.keys() }
+
+    let again = try Container.open(io: io, credential: passphrase("three"))
+    defer { try? again.close() }
+    let left = try again.keys()
+    #expect(left.map(\.label) == [nil, longest])
+    #expect(left[0].id == keys[1].id && left[1].id != keys[2].id)
+    #expect(again.openingKey == left[1].id)
+    try again.removeKey(id: left[0].id)
+    expectError(.invalidArgument) { try again.removeKey(id: left[1].id) }
+    #expect(try again.keys() == [left[1]])
+  }
+
+  @Test func aCredentialIsTriedOnOneKeyOrOnAll() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    let keys = try container.keys().map(\.id)
+    for (i, key) in keys.enumerated() {
+      #expect(try container.holds(testCredential(1), key: key) == (i == 0))
+      #expect(try container.holds(passphrase("one"), key: key) == (i == 1))
+      #expect(try container.holds(passphrase("two"), key: key) == (i == 2))
+      #expect(try !container.holds(passphrase("three"), key: key))
+    }
+    #expect(try container.holds(testCredential(1)) && container.holds(passphrase("two")))
+    #expect(try !container.holds(passphrase("three")))
+    #expect(try !container.holds(passphrase("two"), key: .random()))
+    try container.removeKey(id: keys[2])
+    #expect(try !container.holds(passphrase("two")))
+    let reader = try Container.open(io: io, credential: passphrase("one"), mode: .readOnly)
+    #expect(try reader.holds(testCredential(1)))
+    try reader.close()
+    expectError(.closed) { _ = try reader.holds(testCredential(1)) }
+    try container.close()
+  }
+
+  /// A slot that asks for more memory than the options allow is refused, and is not asked when another is meant.
+  @Test func costsAreCheckedBeforeAHash() throws {
+    let io = RecordingIO()
+    var container = try makeContainer(io)
+    try container.close()
+    var options = testOptions()
+    options.passwordHashMemoryKiBMax = 7
+    container = try Container.open(io: io, credential: testCredential(1), options: options)
+    let keys = try container.keys().map(\.id)
+    expectError(.invalidArgument) { _ = try container.holds(passphrase("one")) }
+    expectError(.invalidArgument) { _ = try container.holds(passphrase("one"), key: keys[1]) }
+    #expect(try !container.holds(passphrase("one"), key: keys[0]))
+    try container.close()
+    var calls = 0
+    expectError(.invalidArgument) {
+      _ = try openCounting(io, passphrase("one"), options, before: { _ in calls += 1 })
+    }
+    #expect(calls == 0)
+  }
+
+  private struct Refused: Error {}
+
+  private func openCounting(
+    _ io: RecordingIO, _ credential: borrowing Credential, _ options: Container.Options = testOptions(),
+    before: (Identifier) throws -> Void, after: () throws -> Void = {}
+  ) throws -> Container {
+    try Container.open(io: io, credential: credential, options: options, beforeHash: before, afterHash: after)
+  }
+
+  /// Attempts are counted with the lock held, before each hash; a raw key has none.
+  @Test func anOpeningTellsOfEachHash() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    let keys = try container.keys().map(\.id)
+    try container.close()
+    var calls: [String] = []
+    func open(_ credential: borrowing Credential) throws {
+      calls = []
+      try openCounting(
+        io, credential,
+        before: { id in
+          #expect(throws: ContainerError.self) {
+            try Container.open(io: io, credential: testCredential(1)).close()
+          }
+          calls.append("before \(keys.firstIndex(of: id)!)")
+        }, after: { calls.append("after") }
+      ).close()
+    }
+    try open(testCredential(1))
+    #expect(calls == [])
+    try open(passphrase("two"))
+    #expect(calls == ["before 1", "after", "before 2", "after"])
+    expectError(.wrongKey) { try open(passphrase("three")) }
+    #expect(calls == ["before 1", "after", "before 2", "after"])
+
+    for refusesAfter in [false, true] {
+      let begin = io.log.count
+      #expect(throws: Refused.self) {
+        _ = try openCounting(
+          io, passphrase("one"), before: { _ in if !refusesAfter { throw Refused() } },
+          after: { if refusesAfter { throw Refused() } })
+      }
+      #expect(io.log.count == begin, "nothing is written")
+    }
+    // The lock is free again.
+    try open(passphrase("one"))
+  }
+
+  @Test func aSealedContainerHoldsNothing() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    try container.close(.now, because: "locked")
+    expectError(.closed) { _ = try container.holds(passphrase("one")) }
+    expectError(.closed) { try container.setLabel("x", ofKey: container.openingKey) }
+    expectError(.closed) { try container.removeKey(id: container.openingKey) }
+  }
+
+  /// What was hashed while the container went is no answer.
+  @Test func aSealDuringAHashIsNoAnswer() throws {
+    let io = RecordingIO()
+    var options = testOptions()
+    options.passwordHash = PasswordHash.Parameters(passes: 4, memoryKiB: 128 * 1024)
+    let container = try Container.create(io: io, credential: passphrase("one"), options: options)
+    DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(20)) {
+      _ = try? container.close(.now, because: "locked")
+    }
+    expectError(.closed) { _ = try container.holds(passphrase("one")) }
   }
 }

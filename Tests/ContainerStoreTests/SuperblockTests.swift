@@ -148,7 +148,7 @@ struct SuperblockTests {
     // A slot that was freed is used again.
     try container.addKey(testCredential(8))
     #expect(try Container.openingError(io.image, .rawKey(8)) == nil)
-    #expect(try container.info().keySlots.count == 2)
+    #expect(try container.info().keys.count == 2)
   }
 
   @Test func theCostsOfAPassphraseAreThoseThatWereAskedFor() throws {
@@ -640,9 +640,7 @@ private struct OpenedSlot {
     guard case .good(let slot) = SuperblockSlot.read(bytes) else { throw ContainerError(.superblockTorn) }
     self.slot = slot
     self.secret = secret
-    let rootKey = try Superblock.rootKey(
-      slot, credential: secret.credential(), options: Container.Options(), in: .shared)
-    body = try slot.open(rootKey: rootKey)
+    body = try slot.open(rootKey: Self.rootKey(slot, secret))
   }
 
   var sequence: UInt64 { slot.sequence }
@@ -650,8 +648,13 @@ private struct OpenedSlot {
   func sealing(_ body: SuperblockBody) throws -> SuperblockSlot {
     try SuperblockSlot.make(
       containerID: slot.containerID, sequence: slot.sequence, keySlots: slot.keySlots, body: body,
-      rootKey: Superblock.rootKey(
-        slot, credential: secret.credential(), options: Container.Options(), in: .shared))
+      rootKey: Self.rootKey(slot, secret))
+  }
+
+  private static func rootKey(_ slot: SuperblockSlot, _ secret: TestSecret) throws -> SecretKey {
+    let unlocked = try Superblock.rootKey(
+      slot, credential: secret.credential(), options: Container.Options(), in: .shared)
+    return unlocked.takeKey()
   }
 }
 

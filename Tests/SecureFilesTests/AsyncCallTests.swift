@@ -1,5 +1,6 @@
 import BlockingCalls
 import Foundation
+import Locks
 import SecureFiles
 import SodiumPrimitives
 import TestSupport
@@ -36,13 +37,19 @@ import Testing
         at: url, passphrase: Self.passphrase(), options: options)
       try await container.synchronize()
       try await container.close()
-      container = try await SecureContainer.open(at: url, passphrase: Self.passphrase())
+      let hashCount = Guarded(0)
+      container = try await SecureContainer.open(
+        at: url, passphrase: Self.passphrase(), beforeHash: { _ in hashCount.withLock { $0 += 1 } })
+      #expect(hashCount.withLock { $0 } == 1)
+      let key = container.store.openingKey
+      #expect(try await container.holds(passphrase: Self.passphrase(), key: key))
+      #expect(try await !container.holds(passphrase: SecretBytes(utf8: "other"), key: key))
       try await container.close()
-      let key = url.appendingPathExtension("key")
-      container = try await SecureContainer.create(at: key, rawKey: SecretBytes(utf8: Self.rawKey))
+      let other = url.appendingPathExtension("key")
+      container = try await SecureContainer.create(at: other, rawKey: SecretBytes(utf8: Self.rawKey))
       try await container.close()
       container = try await SecureContainer.open(
-        at: key, rawKey: SecretBytes(utf8: Self.rawKey), mode: .readOnly)
+        at: other, rawKey: SecretBytes(utf8: Self.rawKey), mode: .readOnly)
       try await container.close()
     }
     #expect(calls == [])

@@ -48,8 +48,9 @@ struct OpenedContainer {
   init(_ image: DiskImage, credential: borrowing Credential) throws {
     let io = RecordingIO(image)
     (slot, _) = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false)
-    root = RootKey(
-      try Superblock.rootKey(slot, credential: credential, options: Container.Options(), in: .shared))
+    let unlocked = try Superblock.rootKey(
+      slot, credential: credential, options: Container.Options(), in: .shared)
+    root = RootKey(unlocked.takeKey())
     body = try slot.open(rootKey: root.key)
     guard let journal = body.journal else { return }
     let file = try CopiedFile(io, journal.id, in: .journal).copy(0)

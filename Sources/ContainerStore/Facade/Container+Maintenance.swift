@@ -1,3 +1,5 @@
+public import SodiumPrimitives
+
 extension Container {
   // MARK: Checking
 
@@ -57,7 +59,7 @@ extension Container {
     try reader.close()
     guard report.wasWritten else { return report }
     options.salvages = report.hasLoss
-    let container = try open(io, credential, .readWrite, options, with: salvaged)
+    let container = try open(io, credential, .readWrite, options, .none, with: salvaged)
     container.store.rewriteCatalogAtClosing()
     try container.close()
     return report
@@ -78,14 +80,29 @@ extension Container {
 
   // MARK: Keys
 
+  /// The passphrases and keys that open the container, in the order of their slots.
+  public func keys() throws -> [ContainerKey] { try store.keyTable().keys }
+
+  /// Whether a credential opens the container: with any of its keys, or with that of the given id, which costs one password hash.
+  /// The time of a hash is that of an opening, and no lock is held meanwhile. Throws `closed`, also when the container
+  /// was closed meanwhile, and `invalidArgument` for slots that cost more than the options allow.
+  ///
+  ///     guard try container.holds(.passphrase(typed), key: container.openingKey) else { return askAgain() }
+  public func holds(_ credential: borrowing Credential, key: Identifier? = nil) throws -> Bool {
+    let isHeld = try !store.keyTable().places(openedBy: credential, id: key, store.options).isEmpty
+    try store.requireOpen()
+    return isHeld
+  }
+
   /// Adds a key to the container. Throws `noFreeKeySlot`, and `invalidArgument` for an empty
-  /// passphrase, impossible costs, and a key that opens it already.
-  public func addKey(_ credential: borrowing Credential) throws {
-    try KeyChanges(store: store).add(credential)
+  /// passphrase, impossible costs, a key that opens it already, and a label that is empty, longer than 63 bytes or another
+  /// key's.
+  public func addKey(_ credential: borrowing Credential, label: String? = nil) throws {
+    try KeyChanges(store: store).add(credential, label: label)
   }
 
   /// Replaces the keys that match a credential by one for another, in one step: after a crash, one of
-  /// the two opens the container, and never both. Needs no free slot. Throws `wrongKey` when none
+  /// the two opens the container, and never both. Needs no free slot, and keeps the label. Throws `wrongKey` when none
   /// matches, and `invalidArgument` as `addKey` does.
   public func replaceKey(_ old: borrowing Credential, with new: borrowing Credential) throws {
     try KeyChanges(store: store).replace(old, with: new)
@@ -96,5 +113,16 @@ extension Container {
   @discardableResult
   public func removeKey(_ credential: borrowing Credential) throws -> Int {
     try KeyChanges(store: store).remove(credential)
+  }
+
+  /// Removes the key of an id, without its secret. Throws `invalidArgument` when there is none, and rather than remove the last key.
+  ///
+  ///     for key in try container.keys() where key.label == "old laptop" { try container.removeKey(id: key.id) }
+  public func removeKey(id: Identifier) throws { try KeyChanges(store: store).remove(id) }
+
+  /// Gives the key of an id another label, or none. Throws `invalidArgument` when there is no such key, and for a label that is
+  /// empty, longer than 63 bytes or another key's.
+  public func setLabel(_ label: String?, ofKey id: Identifier) throws {
+    try KeyChanges(store: store).setLabel(label, of: id)
   }
 }

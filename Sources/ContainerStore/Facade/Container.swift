@@ -21,9 +21,12 @@ public final class Container: ContainerReading {
   public let reader: ContainerReader
   let writeBack: WriteBack
   let messages: Messages
+  /// The id of the key that opened the container.
+  public let openingKey: Identifier
   private let observers: ChangeObservers
 
-  private init(_ opened: OpenedStore) {
+  private init(_ opened: OpenedStore, with key: Identifier) {
+    openingKey = key
     writeBack = WriteBack(store: opened.store, files: opened.files)
     reader = ContainerReader(store: opened.store, writeBack: writeBack)
     messages = Messages(opened.store)
@@ -35,17 +38,17 @@ public final class Container: ContainerReading {
   /// Creates a container in a new directory and opens it. An empty directory, or one with an
   /// unfinished creation, is taken over. Throws `alreadyExists` if there is anything else at
   /// `path`, `locked` while another process creates a container there, and `invalidArgument` for an
-  /// empty passphrase or impossible costs.
+  /// empty passphrase, impossible costs, and a label that is empty or longer than 63 bytes.
   public static func create(
-    at path: String, credential: borrowing Credential, options: Options = Options()
+    at path: String, credential: borrowing Credential, label: String? = nil, options: Options = Options()
   ) throws -> Container {
-    try create(io: PosixBlockIO(path), credential: credential, options: options)
+    try create(io: PosixBlockIO(path), credential: credential, label: label, options: options)
   }
 
   package static func create(
-    io: any BlockIO, credential: borrowing Credential, options: Options = Options()
+    io: any BlockIO, credential: borrowing Credential, label: String? = nil, options: Options = Options()
   ) throws -> Container {
-    try Creation.run(io: io, credential: credential, options: options)
+    try Creation.run(io: io, credential: credential, label: label, options: options)
     return try open(io: io, credential: credential, options: options)
   }
 
@@ -68,27 +71,47 @@ public final class Container: ContainerReading {
   /// Opens a container. Throws `notAContainer`, `unsupportedFormat`, `superblockTorn`,
   /// `superblockAltered`, `wrongKey` and `locked`, and for the catalog `journalDamaged`,
   /// `journalAltered` and `tableDamaged`.
+  ///
+  /// `beforeHash` and `afterHash` are called around each password hash (some 0.2 s and 64 MiB each; a passphrase is tried on the
+  /// slots of all passphrases, a raw key takes none), while the container's lock is held and before anything is made of the hash. What
+  /// they throw ends the opening as it is thrown. So an app counts attempts before it knows how they end, and does not open
+  /// what it wants open no more:
+  ///
+  ///     try Container.open(at: path, credential: .passphrase(typed), beforeHash: { _ in try attempts.begin() })
+  ///
+  /// `beforeHash` gets the id of the key that is tried.
   public static func open(
-    at path: String, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options()
+    at path: String, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options(),
+    beforeHash: (Identifier) throws -> Void = { _ in }, afterHash: () throws -> Void = {}
   ) throws -> Container {
-    try open(io: PosixBlockIO(path), credential: credential, mode: mode, options: options)
+    try open(
+      io: PosixBlockIO(path), credential: credential, mode: mode, options: options, beforeHash: beforeHash,
+      afterHash: afterHash)
   }
 
   package static func open(
-    io: any BlockIO, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options()
+    io: any BlockIO, credential: borrowing Credential, mode: Mode = .readWrite, options: Options = Options(),
+    beforeHash: (Identifier) throws -> Void = { _ in }, afterHash: () throws -> Void = {}
   ) throws -> Container {
-    try open(io, credential, mode, options, with: nil)
+    try withoutActuallyEscaping(beforeHash) { before in
+      try withoutActuallyEscaping(afterHash) { after in
+        try open(io, credential, mode, options, HashObserver(before: before, after: after), with: nil)
+      }
+    }
   }
 
   /// With a catalog in the place of that on the disk.
   static func open(
     _ io: any BlockIO, _ credential: borrowing Credential, _ mode: Mode, _ options: Options,
-    with salvaged: SalvagedCatalog?
+    _ hashing: HashObserver, with salvaged: SalvagedCatalog?
   ) throws -> Container {
-    Container(
-      try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, pool in
-        try Superblock.rootKey(slot, credential: credential, options: options, in: pool)
-      })
+    var id = Identifier.zero
+    let opened = try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, pool in
+      let found = try Superblock.rootKey(slot, credential: credential, options: options, in: pool, hashing)
+      id = found.id
+      return found.takeKey()
+    }
+    return Container(opened, with: id)
   }
 
   /// A read-only view of the current state that does not change while the container does, for

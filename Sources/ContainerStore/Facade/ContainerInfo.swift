@@ -21,7 +21,7 @@ public struct ContainerInfo: Sendable {
   public var deadByteCount: UInt64
   /// Bytes held back for a full disk.
   public var reservedByteCount: UInt64
-  public var keySlots: [String]
+  public var keys: [ContainerKey]
 }
 
 extension ContainerInfo {
@@ -32,8 +32,7 @@ extension ContainerInfo {
       fileCount: 0, directoryCount: 0, byteCount: 0, slabCount: usage.slabCounters.count, liveByteCount: 0,
       slabByteCount: 0, deadByteCount: store.slabs.fills().reduce(0) { $0 + $1.wastedByteCount },
       reservedByteCount: try Reserve.byteCount(store.io),
-      keySlots: try store.withSuperblock { slot, _, _ in slot.keySlots.compactMap { $0.map { "\($0.kind)" } }
-      })
+      keys: try store.keyTable().keys)
     try records.scan(.all(.inode)) { _, value in
       let inode = try CatalogSnapshot.decode(value) { bytes throws(MalformedBytes) in try Inode(bytes) }
       if inode.kind == .directory { directoryCount += 1 } else { fileCount += 1 }

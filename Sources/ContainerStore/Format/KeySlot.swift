@@ -22,6 +22,9 @@ struct KeySlot: Equatable {
   let sealedKey: [UInt8]
   let commitment: [UInt8]
 
+  /// The salt, which no other slot has.
+  var id: Identifier { Identifier(salt) }
+
   /// Bytes 0 … 31, to which the commitment and the sealed key are bound.
   private static func prefix(_ kind: Kind, _ parameters: PasswordHash.Parameters, _ salt: [UInt8]) -> [UInt8]
   {
@@ -164,22 +167,18 @@ struct KeySlot: Equatable {
       commitment: try commitment(key, containerID, bound))
   }
 
+  /// Whether the credential belongs to this slot, at the cost of its password hash.
+  func fits(_ credential: borrowing Credential, containerID: Identifier) throws -> Bool {
+    try fittingKey(credential, containerID: containerID, .none) != nil
+  }
+
   /// The root key, in that pool; nil when the credential does not belong to this slot. Throws `superblockAltered`
-  /// when it does, but the sealed key does not open.
+  /// when it does, but the sealed key does not open, and what the calls around the password hash throw.
   func open(
-    _ credential: borrowing Credential, containerID: Identifier, in pool: KeyPool
+    _ credential: borrowing Credential, containerID: Identifier, in pool: KeyPool,
+    _ hashing: HashObserver = .none
   ) throws -> SecretKey? {
-    switch (credential.kind, kind) {
-    case (.passphrase, .passphrase), (.rawKey, .rawKey): break
-    default: return nil
-    }
-    let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)
-    let bound = Self.prefix(kind, parameters, salt)
-    let expected = try Self.commitment(key, containerID, bound)
-    let fits = expected.withUnsafeBytes { expected in
-      commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) }
-    }
-    guard fits else { return nil }
+    guard let key = try fittingKey(credential, containerID: containerID, hashing) else { return nil }
     do {
       var root = try SealedMessage.open(
         sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: .once())
@@ -188,6 +187,27 @@ struct KeySlot: Equatable {
     } catch CryptoError.notAuthentic {
       throw ContainerError(.superblockAltered, detail: "a key slot fits the key and does not open")
     }
+  }
+
+  private var bound: [UInt8] { Self.prefix(kind, parameters, salt) }
+
+  /// The slot's key; nil when the credential does not belong to this slot.
+  private func fittingKey(
+    _ credential: borrowing Credential, containerID: Identifier, _ hashing: HashObserver
+  ) throws -> SecretKey? {
+    switch (credential.kind, kind) {
+    case (.passphrase, .passphrase): try hashing.before(id)
+    case (.rawKey, .rawKey): break
+    default: return nil
+    }
+    let key = try Self.slotKey(credential, parameters: parameters, salt: salt, containerID: containerID)
+    if kind == .passphrase { try hashing.after() }
+    let expected = try Self.commitment(key, containerID, bound)
+    let fits = expected.withUnsafeBytes { expected in
+      commitment.withUnsafeBytes { KeyedHash.equal(expected, $0) }
+    }
+    guard fits else { return nil }
+    return key
   }
 
   private static func slotKey(
@@ -220,4 +240,13 @@ struct KeySlot: Equatable {
   private static func ad(_ containerID: Identifier, _ bound: [UInt8]) -> [UInt8] {
     label("OD1-slot") + containerID.bytes + bound + [UInt8](repeating: 0, count: 16)
   }
+}
+
+/// What is called around each password hash of an opening; what it throws ends the opening.
+struct HashObserver {
+  /// With the id of the key that is tried.
+  var before: (Identifier) throws -> Void
+  var after: () throws -> Void
+
+  static var none: HashObserver { HashObserver(before: { _ in }, after: {}) }
 }

@@ -8,6 +8,8 @@ struct SuperblockBody: Equatable {
   static let generationCountMax = 2
   private static let generationCountOffset = 656
   private static let journalOffset = 1608
+  private static let labelsOffset = 2048
+  static let labelByteCountMax = 63
 
   struct Epoch: Equatable {
     var number: UInt32
@@ -31,6 +33,8 @@ struct SuperblockBody: Equatable {
   var journal: Journal?
   /// Whether the container was closed cleanly.
   var isClean: Bool
+  /// Of the key slots, in their order; nil where there is none.
+  var keyLabels = [String?](repeating: nil, count: SuperblockSlot.keySlotCount)
 
   var completeGeneration: Generation { generations.last! }
 
@@ -58,7 +62,14 @@ struct SuperblockBody: Equatable {
         writer.append(journal.generation)
         journal.knownEnd.append(to: &writer)
       }
-      writer.pad(to: Self.byteCount)
+      writer.pad(to: Self.labelsOffset)
+      for label in keyLabels {
+        let end = writer.bytes.count + 1 + Self.labelByteCountMax
+        let text = Array((label ?? "").utf8)
+        writer.append(UInt8(text.count))
+        writer.append(text)
+        writer.pad(to: end)
+      }
       return writer.bytes
     }
   }
@@ -114,9 +125,20 @@ struct SuperblockBody: Equatable {
       journal = Journal(
         id: journalID, generation: try reader.read(), knownEnd: try JournalEnd(&reader))
     }
-    try reader.zeros(reader.remaining)
     guard bytes.count == Self.byteCount else { throw MalformedBytes(what: "a body of another length") }
+    try reader.zeros(Self.labelsOffset - reader.position)
+    for i in keyLabels.indices { keyLabels[i] = try Self.label(&reader) }
     try checkNumbers()
+  }
+
+  private static func label(_ reader: inout ByteReader) throws(MalformedBytes) -> String? {
+    let count = Int(try reader.read(UInt8.self))
+    guard count <= labelByteCountMax, let text = String(validating: try reader.bytes(count), as: UTF8.self)
+    else {
+      throw MalformedBytes(what: "a label of a key that is no text")
+    }
+    try reader.zeros(labelByteCountMax - count)
+    return count == 0 ? nil : text
   }
 
   private func checkNumbers() throws(MalformedBytes) {

@@ -90,7 +90,11 @@ struct SuperblockSlot: Equatable {
       var body = try SealedMessage.open(
         sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: .once())
       defer { body.withUnsafeMutableBytes { wipe($0) } }
-      return try SuperblockBody(body, in: rootKey.pool)
+      let opened = try SuperblockBody(body, in: rootKey.pool)
+      guard !zip(keySlots, opened.keyLabels).contains(where: { $0 == nil && $1 != nil }) else {
+        throw MalformedBytes(what: "a label of a key that there is not")
+      }
+      return opened
     } catch let error as MalformedBytes {
       throw ContainerError(.superblockAltered, detail: error.what)
     } catch CryptoError.notAuthentic {

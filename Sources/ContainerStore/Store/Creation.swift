@@ -11,11 +11,12 @@ import SodiumPrimitives
 
 /// The creation of a container in a new directory.
 enum Creation {
-  /// See ``Container/create(at:credential:options:)``.
+  /// See ``Container/create(at:credential:label:options:)``.
   static func run(
-    io: any BlockIO, credential: borrowing Credential, options: ContainerOptions
+    io: any BlockIO, credential: borrowing Credential, label: String?, options: ContainerOptions
   ) throws {
     try KeySlot.check(credential, parameters: options.passwordHash)
+    try KeyTable.check(label)
     _ = Destruction.goOn(io)
     var madeDirectory = false
     do {
@@ -44,7 +45,7 @@ enum Creation {
         try requireUnfinished(io)
         removeParts(of: io)
         do {
-          try layDown(io: io, credential: credential, options: options)
+          try layDown(io: io, credential: credential, label: label, options: options)
         } catch {
           removeParts(of: io)
           throw error
@@ -96,9 +97,9 @@ enum Creation {
     CatalogFiles.removeDirectories(of: io) { _, _ in true }
   }
 
-  private static func layDown(io: any BlockIO, credential: borrowing Credential, options: ContainerOptions)
-    throws
-  {
+  private static func layDown(
+    io: any BlockIO, credential: borrowing Credential, label: String?, options: ContainerOptions
+  ) throws {
     let pool = KeyPool()
     defer { pool.shut() }
     let containerID = Identifier.random()
@@ -129,6 +130,7 @@ enum Creation {
       ) { records.isEmpty ? nil : records.removeFirst() }
     ]
     body.generations = [generation]
+    body.keyLabels[0] = label
     try file.synchronizeNew()
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID

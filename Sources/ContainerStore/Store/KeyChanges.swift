@@ -4,36 +4,42 @@ import SodiumPrimitives
 struct KeyChanges {
   let store: Store
 
-  /// See ``Container/addKey(_:)``.
-  func add(_ credential: borrowing Credential) throws {
-    try change { try $0.keySlots($0.slot.keySlots, adding: credential, store.options) }
+  /// See ``Container/addKey(_:label:)``.
+  func add(_ credential: borrowing Credential, label: String?) throws {
+    try change { try $0.add(credential, label: label, rootKey: $1, store.options) }
   }
 
   /// See ``Container/replaceKey(_:with:)``.
   func replace(_ old: borrowing Credential, with new: borrowing Credential) throws {
-    try change { try $0.keySlots(replacing: old, with: new, store.options) }
+    try change { try $0.replace(old, with: new, rootKey: $1, store.options) }
   }
 
   /// See ``Container/removeKey(_:)``.
   func remove(_ credential: borrowing Credential) throws -> Int {
     var removedCount = 0
-    try change { superblock in
-      let (slots, count) = try superblock.keySlots(removing: credential, store.options)
-      removedCount = count
-      return count > 0 ? slots : nil
-    }
+    try change { keys, _ in removedCount = try keys.remove(credential, store.options) }
     return removedCount
   }
 
-  /// Writes the key slots that `slots` returns; nil leaves them as they are.
-  private func change(_ slots: (borrowing SuperblockFile) throws -> [KeySlot?]?) throws {
+  /// See ``Container/removeKey(id:)``.
+  func remove(_ id: Identifier) throws { try change { keys, _ in try keys.remove(id) } }
+
+  /// See ``Container/setLabel(_:ofKey:)``.
+  func setLabel(_ label: String?, of id: Identifier) throws {
+    try change { keys, _ in try keys.setLabel(id, label) }
+  }
+
+  private func change(_ body: (inout KeyTable, borrowing SecretKey) throws -> Void) throws {
     guard store.mode == .readWrite else { throw ContainerError(.readOnly) }
     try store.reportingIO {
       try store.commitLog.withLock { log in
         if log.isClosed { throw store.closed }
         try store.requireNoFailure()
-        guard let slots = try slots(log.superblock) else { return }
-        try store.failing(&log) { try $0.superblock.replaceKeySlots(slots) }
+        let old = try log.superblock.withBody { [slot = log.superblock.slot] in KeyTable(slot, $0) }
+        var new = old
+        try body(&new, log.superblock.rootKey)
+        guard new != old else { return }
+        try store.failing(&log) { try $0.superblock.replaceKeys(new) }
       }
     }
   }

@@ -103,6 +103,8 @@ extension Store {
     }
   }
 
+  func keyTable() throws -> KeyTable { try withSuperblock { slot, body, _ in KeyTable(slot, body) } }
+
   /// Calls `body` with a loader that reads both copies of every record and block. It continues
   /// after damage, which is added to ``log``.
   func withCheckingLoader<R>(_ body: (CatalogLoader) throws -> R) throws -> R {

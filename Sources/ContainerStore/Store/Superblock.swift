@@ -140,15 +140,32 @@ enum Superblock {
     }
   }
 
+  /// The root key, and the id of the first key that fits.
   static func rootKey(
-    _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions, in pool: KeyPool
-  ) throws -> SecretKey {
+    _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions, in pool: KeyPool,
+    _ hashing: HashObserver = .none
+  ) throws -> UnlockedSlot {
     if credential.kind == .passphrase {
       try KeySlot.checkCosts(of: slot.keySlots, memoryKiBMax: options.passwordHashMemoryKiBMax)
     }
-    for keySlot in slot.keySlots {
-      if let key = try keySlot?.open(credential, containerID: slot.containerID, in: pool) { return key }
+    for case let keySlot? in slot.keySlots {
+      if let key = try keySlot.open(credential, containerID: slot.containerID, in: pool, hashing) {
+        return UnlockedSlot(key: key, id: keySlot.id)
+      }
     }
     throw ContainerError(.wrongKey)
   }
+}
+
+/// What a credential opened: the root key, and the id of its slot.
+struct UnlockedSlot: ~Copyable {
+  private let key: SecretKey
+  let id: Identifier
+
+  init(key: consuming SecretKey, id: Identifier) {
+    self.key = key
+    self.id = id
+  }
+
+  consuming func takeKey() -> SecretKey { key }
 }

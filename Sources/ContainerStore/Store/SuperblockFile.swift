@@ -34,16 +34,18 @@ struct SuperblockFile: ~Copyable {
 
   /// Changes the body and writes both slots.
   mutating func update(_ change: (inout SuperblockBody) throws -> Void) throws {
+    try update(keySlots: slot.keySlots, change)
+  }
+
+  mutating func replaceKeys(_ keys: KeyTable) throws {
+    try update(keySlots: keys.slots) { $0.keyLabels = keys.labels }
+  }
+
+  private mutating func update(keySlots: [KeySlot?], _ change: (inout SuperblockBody) throws -> Void) throws {
     var body = try slot.open(rootKey: rootKey)
     defer { body.wipeSecrets() }
     try change(&body)
-    try write(keySlots: slot.keySlots, body: body)
-  }
-
-  mutating func replaceKeySlots(_ slots: [KeySlot?]) throws {
-    var body = try slot.open(rootKey: rootKey)
-    defer { body.wipeSecrets() }
-    try write(keySlots: slots, body: body)
+    try write(keySlots: keySlots, body: body)
   }
 
   private mutating func write(keySlots: [KeySlot?], body: SuperblockBody) throws {
@@ -66,65 +68,4 @@ struct SuperblockFile: ~Copyable {
 
   /// See ``Ownership/require()``.
   func requireOwn() throws(IOFailure) { try ownership.require() }
-
-  // MARK: Keys
-
-  /// The slots with one more for the credential. Throws `noFreeKeySlot`, and `invalidArgument` for an
-  /// empty passphrase, impossible costs, and a credential that opens one of them.
-  func keySlots(
-    _ slots: [KeySlot?], adding credential: borrowing Credential, _ options: ContainerOptions
-  ) throws -> [KeySlot?] {
-    guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
-    guard try opened(by: credential, of: slots, options).isEmpty else {
-      throw ContainerError(.invalidArgument, detail: "this key opens the container already")
-    }
-    var slots = slots
-    slots[free] = try KeySlot.make(
-      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: slot.containerID)
-    // With higher costs, these options could no longer open the container.
-    try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
-    return slots
-  }
-
-  /// The key slots without those that the credential opens, and the number of those. Throws
-  /// `invalidArgument` when none would be left.
-  func keySlots(
-    removing credential: borrowing Credential, _ options: ContainerOptions
-  ) throws -> (slots: [KeySlot?], removedCount: Int) {
-    let removed = try opened(by: credential, of: slot.keySlots, options)
-    let slots = slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }
-    guard slots.contains(where: { $0 != nil }) else {
-      throw ContainerError(.invalidArgument, detail: "this is the last key; add another first")
-    }
-    return (slots, removed.count)
-  }
-
-  /// The key slots with one for the new credential in the place of those that the old one opens. Throws
-  /// `wrongKey` when there are none, and as adding does.
-  func keySlots(
-    replacing old: borrowing Credential, with new: borrowing Credential, _ options: ContainerOptions
-  ) throws -> [KeySlot?] {
-    let removed = try opened(by: old, of: slot.keySlots, options)
-    guard !removed.isEmpty else { throw ContainerError(.wrongKey) }
-    guard try opened(by: new, of: slot.keySlots, options).isEmpty else {
-      throw ContainerError(.invalidArgument, detail: "the new key opens the container already")
-    }
-    return try keySlots(
-      slot.keySlots.enumerated().map { removed.contains($0) ? nil : $1 }, adding: new, options)
-  }
-
-  private func opened(
-    by credential: borrowing Credential, of slots: [KeySlot?], _ options: ContainerOptions
-  ) throws -> [Int] {
-    // The container may be open with a key, which computes nothing that slots ask for.
-    if credential.kind == .passphrase {
-      try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
-    }
-    var opened: [Int] = []
-    for (i, keySlot) in slots.enumerated()
-    where try keySlot?.open(credential, containerID: slot.containerID, in: rootKey.pool) != nil {
-      opened.append(i)
-    }
-    return opened
-  }
 }

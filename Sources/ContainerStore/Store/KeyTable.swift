@@ -1,0 +1,135 @@
+import EncryptedFile
+import SodiumPrimitives
+
+/// The key slots of a superblock and their labels, while keys are listed, tried or changed.
+struct KeyTable: Equatable {
+  let containerID: Identifier
+  private(set) var slots: [KeySlot?]
+  private(set) var labels: [String?]
+
+  init(_ slot: SuperblockSlot, _ body: SuperblockBody) {
+    containerID = slot.containerID
+    slots = slot.keySlots
+    labels = body.keyLabels
+  }
+
+  var keys: [ContainerKey] {
+    zip(slots, labels).compactMap { slot, label in slot.map { ContainerKey($0, label: label) } }
+  }
+
+  // MARK: Trying
+
+  /// The places of the slots that the credential opens, of all slots or of that with the id. Throws `invalidArgument` for
+  /// costs over those that the options allow.
+  func places(
+    openedBy credential: borrowing Credential, id: Identifier? = nil, _ options: ContainerOptions
+  ) throws -> [Int] {
+    let tried = slots.map { id == nil || $0?.id == id ? $0 : nil }
+    // The container may be open with a key, which computes nothing that slots ask for.
+    if credential.kind == .passphrase {
+      try KeySlot.checkCosts(of: tried, memoryKiBMax: options.passwordHashMemoryKiBMax)
+    }
+    var places: [Int] = []
+    for (i, slot) in tried.enumerated() where try slot?.fits(credential, containerID: containerID) == true {
+      places.append(i)
+    }
+    return places
+  }
+
+  // MARK: Changing
+
+  /// Adds a slot for the credential. Throws `noFreeKeySlot`, and `invalidArgument` for an empty
+  /// passphrase, impossible costs, a credential that opens one of them, and a label that is impossible or in use.
+  mutating func add(
+    _ credential: borrowing Credential, label: String?, rootKey: borrowing SecretKey,
+    _ options: ContainerOptions
+  ) throws {
+    guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
+    try requireFree(label)
+    guard try places(openedBy: credential, options).isEmpty else {
+      throw ContainerError(.invalidArgument, detail: "this key opens the container already")
+    }
+    slots[free] = try KeySlot.make(
+      credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID)
+    labels[free] = label
+    // With higher costs, these options could no longer open the container.
+    try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
+  }
+
+  /// Puts a slot for the new credential into the place of those that the old one opens, with the first one's label. Throws
+  /// `wrongKey` when there are none, and as adding does.
+  mutating func replace(
+    _ old: borrowing Credential, with new: borrowing Credential, rootKey: borrowing SecretKey,
+    _ options: ContainerOptions
+  ) throws {
+    let removed = try places(openedBy: old, options)
+    guard !removed.isEmpty else { throw ContainerError(.wrongKey) }
+    guard try places(openedBy: new, options).isEmpty else {
+      throw ContainerError(.invalidArgument, detail: "the new key opens the container already")
+    }
+    let label = removed.compactMap { labels[$0] }.first
+    empty(removed)
+    try add(new, label: label, rootKey: rootKey, options)
+  }
+
+  /// Removes the slots that the credential opens, and returns their number. Throws `invalidArgument` when none would be left.
+  mutating func remove(_ credential: borrowing Credential, _ options: ContainerOptions) throws -> Int {
+    let removed = try places(openedBy: credential, options)
+    empty(removed)
+    try requireOne()
+    return removed.count
+  }
+
+  /// Removes the slot of that id. Throws `invalidArgument` when there is none, and for the last one.
+  mutating func remove(_ id: Identifier) throws {
+    empty([try place(of: id)])
+    try requireOne()
+  }
+
+  /// Throws `invalidArgument` when there is none, and for a label that is impossible or in use.
+  mutating func setLabel(_ id: Identifier, _ label: String?) throws {
+    let place = try place(of: id)
+    labels[place] = nil
+    try requireFree(label)
+    labels[place] = label
+  }
+
+  private mutating func empty(_ places: [Int]) {
+    for place in places {
+      slots[place] = nil
+      labels[place] = nil
+    }
+  }
+
+  private func place(of id: Identifier) throws(ContainerError) -> Int {
+    guard let place = slots.firstIndex(where: { $0?.id == id }) else {
+      throw ContainerError(.invalidArgument, detail: "no key of the container has the id \(id.hex)")
+    }
+    return place
+  }
+
+  private func requireOne() throws(ContainerError) {
+    guard slots.contains(where: { $0 != nil }) else {
+      throw ContainerError(.invalidArgument, detail: "this is the last key; add another first")
+    }
+  }
+
+  private func requireFree(_ label: String?) throws(ContainerError) {
+    guard let label else { return }
+    try Self.check(label)
+    if labels.contains(label) {
+      throw ContainerError(.invalidArgument, detail: "another key of the container has this label")
+    }
+  }
+
+  /// Throws `invalidArgument` for a label that no key can have.
+  static func check(_ label: String?) throws(ContainerError) {
+    guard let label else { return }
+    guard (1...SuperblockBody.labelByteCountMax).contains(label.utf8.count) else {
+      throw ContainerError(
+        .invalidArgument,
+        detail:
+          "a key's label has 1 to \(SuperblockBody.labelByteCountMax) bytes, this one \(label.utf8.count)")
+    }
+  }
+}
