@@ -78,13 +78,19 @@ public final class SegmentCipher {
       throw .notAuthentic(grain: segment.start)
     }
     return try key.withSegmentKey(of: segment, else: .crypto(.keysWiped)) { segmentKey throws(SegmentError) in
-      try openSegment(stored, key: segmentKey, grain: segment.start)
+      if key.pool === stream.pool { return try openSegment(stored, key: segmentKey, grain: segment.start) }
+      // Whoever shuts the pool of the cipher overwrites what it keeps.
+      return try stream.pool.inside(else: .crypto(.keysWiped)) { () throws(SegmentError) in
+        try openSegment(stored, key: segmentKey, grain: segment.start)
+      }
     }
   }
 
   /// The keys of another container than that whose cipher this is are wiped without it.
   func forgetForeign(_ key: WriterKey) {
-    if key.pool !== stream.pool { stream.forgetOpeningKey() }
+    guard key.pool !== stream.pool else { return }
+    // Behind a shut gate it has forgotten.
+    try? stream.pool.inside(else: .keysWiped) { () throws(CryptoError) in stream.forgetOpeningKey() }
   }
 
   /// Opens a segment with its own key. The plaintext is in the cipher's scratch memory until its

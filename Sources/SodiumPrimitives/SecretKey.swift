@@ -12,12 +12,15 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   public init(
     in pool: KeyPool = .shared, _ fill: (UnsafeMutableRawBufferPointer) -> Void
   ) throws(CryptoError) {
-    // A slot that a shut pool has given out before cannot be written.
-    slot = try pool.inside(else: .keysWiped) { () throws(CryptoError) in
-      let slot = try pool.take()
-      fill(slot)
-      return slot
+    let slot = try pool.take()
+    // A place in a pool that was shut since cannot be written.
+    do throws(CryptoError) {
+      try pool.inside(else: .keysWiped) { () throws(CryptoError) in fill(slot) }
+    } catch {
+      pool.giveBack(slot)
+      throw error
     }
+    self.slot = slot
     self.pool = pool
   }
 
@@ -32,9 +35,8 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
 
   /// `KB(32, key, data)` of the format pages, keyed BLAKE2b, in the same pool. Throws ``CryptoError/keysWiped``.
   public borrowing func derive(_ data: UnsafeRawBufferPointer) throws(CryptoError) -> SecretKey {
-    try withUnsafeBytes { key throws(CryptoError) in
-      try SecretKey(in: pool) { KeyedHash.compute(key: key, data: data, into: $0) }
-    }
+    // The place of both keys is inside of the same gate then.
+    try SecretKey(in: pool) { KeyedHash.compute(key: UnsafeRawBufferPointer(slot), data: data, into: $0) }
   }
 
   /// The same for bytes in an array.

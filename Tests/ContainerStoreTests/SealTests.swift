@@ -53,6 +53,15 @@
       MemorySearch.places(of: searches).map(\.count)
     }
 
+    /// Opened data goes some moments after a seal.
+    private func expectGone(_ search: MemorySearch) {
+      for _ in 0..<100 {
+        if search.places() == [] { return }
+        usleep(10_000)
+      }
+      Issue.record("it is still in memory")
+    }
+
     /// As the page says: the keys, and nothing of them elsewhere.
     @Test(arguments: CipherBackend.allCases)
     func keysAreInGuardedMemoryAlone(backend: CipherBackend) throws {
@@ -114,8 +123,9 @@
         try other.close(.now, because: "a test")
       }
       #expect(MemorySearch.places(of: searches) == [[], [], []])
+      // Some moments later.
+      expectGone(marked)
       try waitForQuiet(io)
-      #expect(marked.places() == [])
       withExtendedLifetime((file, snapshot, other, changes, names)) {}
       #expect(throws: ContainerError.self) {
         try buffer.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
@@ -204,6 +214,128 @@
       // The copy that was written before the sync has the new key.
       let again = try Container.open(io: io, credential: testCredential(2))
       try again.close()
+    }
+
+    /// Holds the first call of a name and a kind of path up, and says when it is there.
+    private final class HeldCall: Sendable {
+      private let isThere = DispatchSemaphore(value: 0)
+      private let goesOn = DispatchSemaphore(value: 0)
+      private let isTaken = Guarded(false)
+
+      init(_ io: RecordingIO, _ name: String, _ folder: String) {
+        io.setCallFault { [self] call, path, _ in
+          guard call == name, path.hasPrefix(folder) else { return nil }
+          guard
+            isTaken.withLock({ taken in
+              defer { taken = true }
+              return !taken
+            })
+          else { return nil }
+          isThere.signal()
+          goesOn.wait()
+          return nil
+        }
+      }
+
+      func wait() { isThere.wait() }
+      func release() { goesOn.signal() }
+    }
+
+    private func inBackground<R: Sendable>(_ body: @escaping @Sendable () throws -> R) -> () throws -> R {
+      let result = Guarded<Result<R, any Error>?>(nil)
+      let ended = DispatchSemaphore(value: 0)
+      Thread.detachNewThread {
+        let outcome = Result { try body() }
+        result.withLock { $0 = outcome }
+        ended.signal()
+      }
+      return {
+        ended.wait()
+        return try result.withLock { try $0!.get() }
+      }
+    }
+
+    /// A snapshot or opening has its key, and reads its tables, while the container is sealed.
+    @Test(arguments: [false, true]) func anOpeningUnderWayIsSealedToo(isSnapshot: Bool) throws {
+      let io = RecordingIO()
+      let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
+      try container.write([1, 2, 3], to: "/a")
+      try container.synchronize()
+      let call = HeldCall(io, "read", "journal/")
+      let opening = inBackground {
+        if isSnapshot { return try container.snapshot().contents(at: "/a") }
+        return try Container.open(io: io, credential: testCredential(), mode: .readOnly).contents(at: "/a")
+      }
+      call.wait()
+      let key = try rootKey(of: container)
+      #expect(key.places().count == 2)
+      try container.close(.now, because: "a test")
+      #expect(key.places() == [])
+      call.release()
+      let error = #expect(throws: ContainerError.self) { try opening() }
+      #expect(error?.code == .closed && error?.detail == "a test")
+      io.setCallFault(nil)
+      // None of them is waited for.
+      let begin = ContinuousClock.now
+      let again = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      #expect(begin.duration(to: .now) < .seconds(5))
+      #expect(try again.contents(at: "/a") == [1, 2, 3])
+      try again.close()
+    }
+
+    @Test func aLaterOpeningIsNotSealed() throws {
+      let io = RecordingIO()
+      let first = try Container.create(io: io, credential: testCredential(), options: testOptions())
+      try first.close(.now)
+      let second = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      try first.close(.now, because: "late")
+      try first.close()
+      try second.write([1], to: "/a")
+      try second.close()
+      let third = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      try second.close(.now, because: "late")
+      #expect(try third.contents(at: "/a") == [1])
+      try third.close()
+    }
+
+    /// Bytes that are being stored come back to nobody, and are said to be lost by whichever opening was sealed.
+    @Test func whatCouldNotBeStoredIsForgotten() throws {
+      let io = RecordingIO()
+      let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
+      let marked = MemorySearch(randomCount: 64)
+      let file = try container.openFile("/marked", .readWrite, create: true)
+      try file.write(marked.bytes, at: 0)
+      let reader = try Container.open(io: io, credential: testCredential(), mode: .readOnly)
+      let call = HeldCall(io, "write", "slab/")
+      let storing = inBackground { try container.synchronize() }
+      call.wait()
+      #expect(try reader.close(.now, because: "a test") == ["/marked"])
+      call.release()
+      expectError(.closed) { try storing() }
+      try container.close()
+      expectGone(marked)
+      withExtendedLifetime(file) {}
+    }
+
+    /// Contents are opened with the cipher of the receiver, whose keys go in the middle.
+    @Test func aReceiverThatIsSealedDamagesNothing() throws {
+      let source = try Container.create(
+        io: RecordingIO(), credential: testCredential(), options: testOptions())
+      try source.write(testBytes(2 << 20, seed: 1), to: "/a")
+      for _ in 0..<TestEffort.count(8, long: 300) {
+        let target = try Container.create(
+          io: RecordingIO(), credential: testCredential(), options: testOptions())
+        let sending = inBackground {
+          try source.send(["/a"], to: target, sender: "com.example.a", control: BulkControl())
+        }
+        usleep(UInt32.random(in: 0...10_000))
+        try target.close(.now, because: "a test")
+        do { _ = try sending() } catch let error as ContainerError {
+          #expect(error.code == .closed && error.detail == "a test", "\(error)")
+        }
+      }
+      #expect(try source.verify().findings.isEmpty)
+      try source.close()
     }
 
     /// Many threads are in the middle of everything, again and again.

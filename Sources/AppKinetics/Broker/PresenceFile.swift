@@ -127,7 +127,9 @@ struct Presence {
     let file = PresenceFile(
       application: runtime.application.id, activationUser: user, key: key, brokerKey: brokerKey)
     kept = file
-    runtime.workQueue.async { [logger = runtime.logger, directory] in
+    runtime.workQueue.async { [logger = runtime.logger, directory, store = runtime.container.store] in
+      // The directory may be another container's by now.
+      guard !store.isClosed else { return }
       do {
         try file.write(in: directory)
       } catch {

@@ -315,10 +315,13 @@ final class PeerOutbox {
     // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
     guard peer.deliveries.canFail(id) else { return }
     runtime.logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
-    if Shortage.isReason(of: error) {
+    // Of a container that is closed nothing is known; the message is as whole as it was.
+    let isClosed = Shortage.isOfClosedContainer(error)
+    if isClosed || Shortage.isReason(of: error) {
       // Without a channel it waits for the next one already.
       guard let number = peer.deliveries.channel(ofSent: id) else { return }
-      peer.channels[number]?.lane.close(.limitExceeded, detail: Shortage.detail)
+      let detail = isClosed ? Shortage.containerDetail : Shortage.detail
+      peer.channels[number]?.lane.close(.limitExceeded, detail: detail)
       return
     }
     let error = Runtime.servicesError(error)

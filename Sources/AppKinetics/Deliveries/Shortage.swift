@@ -30,6 +30,14 @@ enum Shortage {
     }
   }
 
+  /// The container was closed under the services.
+  static func isOfClosedContainer(_ error: any Error) -> Bool {
+    switch error {
+    case ContainerError.closed, CryptoError.keysWiped: true
+    default: false
+    }
+  }
+
   /// The container takes nothing: it is closed, read-only, full, or fails. The message waits.
   static func isOfContainer(_ error: any Error) -> Bool {
     switch error {

@@ -30,7 +30,6 @@ struct Identity: Sendable {
       key = try KeyPair(in: pool)
       try Self.write(key, in: container.store)
     }
-    container.store.wipeSpareMemory()
     container.store.addDependent(pool)
     brokerKey = try Self.contents(Self.brokerKeyPath, in: container.files)
   }
@@ -39,7 +38,10 @@ struct Identity: Sendable {
   static func key(in container: SecureContainer, _ pool: KeyPool = .shared) throws -> KeyPair? {
     guard container.files.fileExists(atPath: keyPath) else { return nil }
     let file = try container.store.openFile(keyPath, .read)
-    defer { try? file.close() }
+    defer {
+      try? file.close()
+      container.store.wipeSpareMemory()
+    }
     // One byte more than a key has, in memory that is wiped.
     var bytes = try SecretBytes(count: KeyPair.byteCount + 1)
     let byteCount = try bytes.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
@@ -54,6 +56,7 @@ struct Identity: Sendable {
     try store.createDirectory(directory, withIntermediateDirectories: true)
     // A name that is there has a whole key behind it.
     let temporary = keyPath + ".new"
+    defer { store.wipeSpareMemory() }
     let file = try store.openFile(temporary, .write, create: true, truncate: true)
     var bytes = try SecretBytes(count: KeyPair.byteCount)
     try key.withPrivateKey { key in bytes.withUnsafeMutableBytes { $0.copyMemory(from: key) } }

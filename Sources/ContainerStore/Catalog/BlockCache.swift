@@ -21,6 +21,7 @@ final class BlockCache: Sendable {
     var entries: [Entry] = []
     var index: [Place: Int] = [:]
     var byteCount = 0
+    var isClosed = false
     /// The clock hand: the index at which the search for a block to evict continues.
     var hand = 0
   }
@@ -53,10 +54,17 @@ final class BlockCache: Sendable {
     }
   }
 
-  func removeAll() { state.withLock { $0 = State() } }
+  /// Removes all blocks, and keeps none any more.
+  func close() {
+    let blocks = state.withLock { state in
+      defer { state = State(isClosed: true) }
+      return state.entries
+    }
+    withExtendedLifetime(blocks) {}
+  }
 
   private func insert(_ block: TableBlock, at place: Place, _ state: inout State) {
-    guard state.index[place] == nil, block.memoryByteCount <= byteCountMax else { return }
+    guard !state.isClosed, state.index[place] == nil, block.memoryByteCount <= byteCountMax else { return }
     while state.byteCount + block.memoryByteCount > byteCountMax, !state.entries.isEmpty {
       if state.hand >= state.entries.count { state.hand = 0 }
       if state.entries[state.hand].isRecent {

@@ -12,7 +12,7 @@ struct CatalogFiles: Sendable {
 
   /// Lets go of what was opened. A block wipes itself with its last reference.
   func forgetAll() {
-    cache.removeAll()
+    cache.close()
     ciphers.removeAll()
   }
 

@@ -54,7 +54,7 @@ public final class Container: ContainerReading {
 
   /// Throws the error that `create` throws if it cannot take over the item at `path`.
   package static func requireUnfinished(at path: String) throws(ContainerError) {
-    try Creation.requireUnfinished(PosixBlockIO(path))
+    try Creation.requirePossible(PosixBlockIO(path))
   }
 
   // MARK: Open
@@ -126,6 +126,7 @@ public final class Container: ContainerReading {
   /// since the last durable moment could not be written. A second call does nothing.
   public func close() throws {
     defer { observers.finish() }
+    if store.keyPool.isShut { return store.keyPool.shut() }
     writeBack.files.endOpenings()
     let written = Result { () throws in
       if let failure = try writeBack.run().values.first { throw failure }
@@ -160,10 +161,10 @@ public final class Container: ContainerReading {
       try close()
       return []
     }
-    let unstored = store.keyPool.isShut ? [] : writeBack.files.unstoredPaths
-    for store in OpenStores.shared.stores(of: store.id) { store.seal(because: reason) }
-    return unstored
+    return store.seal(because: reason)
   }
+
+  package var isClosed: Bool { store.isClosed }
 
   /// Wipes memory that is kept for the next reads and writes, after a secret was read or written.
   package func wipeSpareMemory() {
@@ -173,8 +174,7 @@ public final class Container: ContainerReading {
 
   /// A pool of keys that was read from the container, which goes when the container is sealed.
   package func addDependent(_ pool: KeyPool) {
-    store.dependents.withLock { $0.append(pool) }
-    if store.keyPool.isShut { pool.shut() }
+    store.opening.addDependent(pool)
   }
 
   /// Makes every change so far durable.
@@ -196,8 +196,9 @@ public final class Container: ContainerReading {
 
   /// Destroys the container of that id at `path`, without a key: nothing opens it again.
   ///
-  /// When this returns the key slots are overwritten on the disk, and the container's files are removed as far as they can be; files that are not
-  /// a container's stay, and so does their directory. When it is interrupted, whoever opens, creates or destroys a container there goes on with
+  /// `acknowledge` is called when the key slots are overwritten on the disk, in the time of three syncs. When this returns, the container's files
+  /// are removed as far as they can be, which takes the longer the more there are; files that are not a container's stay, and so does their
+  /// directory. When it is interrupted, whoever creates or destroys a container there goes on with
   /// it. Not reached: copies and backups, what readers in other processes have in memory, and older blocks that the disk keeps of its own accord,
   /// as flash does, and file systems that copy on write. Without a passphrase or key, those are as good as before.
   ///
@@ -206,8 +207,8 @@ public final class Container: ContainerReading {
   ///
   ///     try container.close(.now, because: "wiped")
   ///     try Container.destroy(at: path, id: container.id)
-  public static func destroy(at path: String, id: Identifier) throws {
-    try reportingIO(at: path) { try Destruction.run(PosixBlockIO(path), id: id) }
+  public static func destroy(at path: String, id: Identifier, acknowledge: () -> Void = {}) throws {
+    try reportingIO(at: path) { try Destruction.run(PosixBlockIO(path), id: id, acknowledge: acknowledge) }
   }
 
   package static func destroy(io: any BlockIO, id: Identifier) throws { try Destruction.run(io, id: id) }
@@ -255,16 +256,23 @@ struct OpenedStore {
 /// Opens a store. For reading, the opening is repeated if a writer has closed the container
 /// meanwhile. The path is added to errors.
 func openedStore(
-  _ io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog? = nil,
-  rootKey: (SuperblockSlot, KeyPool) throws -> SecretKey
+  _ io: any BlockIO, from origin: Opening? = nil, mode: ContainerMode, options: ContainerOptions,
+  salvaged: SalvagedCatalog? = nil, rootKey: (SuperblockSlot, KeyPool) throws -> SecretKey
 ) throws -> OpenedStore {
   func open() throws -> OpenedStore {
     let files = OpenFiles(byteCountMax: options.writeCacheByteCount)
     let observers = ChangeObservers()
-    let store = try Store(
-      io: io, mode: mode, options: options, salvaged: salvaged, openRuns: files, observers: observers,
-      rootKey: rootKey)
-    return OpenedStore(store: store, files: files, observers: observers)
+    let opening = Opening(from: origin)
+    do {
+      let store = try Store(
+        io: io, opening: opening, mode: mode, options: options, salvaged: salvaged, openRuns: files,
+        observers: observers, rootKey: rootKey)
+      return OpenedStore(store: store, files: files, observers: observers)
+    } catch {
+      Openings.shared.remove(opening)
+      // Without keys everything looks like damage.
+      throw opening.keyPool.isShut ? opening.closed : error
+    }
   }
   do {
     for _ in 0..<5 where mode == .readOnly {
@@ -277,7 +285,7 @@ func openedStore(
   } catch let failure as IOFailure {
     throw ContainerError.from(failure).with(path: io.place)
   } catch let error as ContainerError {
-    if error.code == .notAContainer, Destruction.goOn(io) {
+    if [.notAContainer, .superblockTorn].contains(error.code), (try? Destruction.isBegun(io)) == true {
       throw ContainerError(.notAContainer, path: io.place, detail: "it was destroyed")
     }
     throw error.with(path: io.place)

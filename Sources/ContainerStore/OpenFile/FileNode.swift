@@ -44,6 +44,8 @@ final class FileNode: Sendable {
     var pinned = ExtentMap()
     /// The last handle was closed.
     var isReleased = false
+    /// The container was closed, and nothing of the file stays in memory.
+    var isForgotten = false
     /// The number of reads of a removed file in progress.
     var readCount = 0
     /// Runs that were stored after the removal, are not needed, and may still be read.
@@ -68,7 +70,7 @@ final class FileNode: Sendable {
   /// The container was closed: what was written and not stored is dropped.
   func forget() {
     let layers = state.withLock { state in
-      defer { (state.dirty, state.frozen) = (DirtyLayer(), nil) }
+      defer { (state.dirty, state.frozen, state.isForgotten) = (DirtyLayer(), nil, true) }
       return (state.dirty, state.frozen)
     }
     withExtendedLifetime(layers) {}
@@ -159,6 +161,7 @@ final class FileNode: Sendable {
   /// Takes back a batch that was not stored, or may not have been: its bytes are dirty again.
   func restore(_ batch: Batch) {
     state.withLock { state in
+      guard !state.isForgotten else { return }
       let counted = (state.dirty.isChanged ? 1 : 0) + (state.frozen == nil ? 0 : 1)
       tally.fileCount.add(1 - counted, ordering: .acquiringAndReleasing)
       state.dirty.lay(over: batch.layer)

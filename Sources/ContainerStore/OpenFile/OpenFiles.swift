@@ -95,15 +95,17 @@ final class OpenFiles: RunHolding {
     state.withLock { _ = $0.handles.removeValue(forKey: ObjectIdentifier(handle)) }
   }
 
-  /// The paths, as they were given when they were opened, of files with changes that the catalog lacks.
-  var unstoredPaths: [String] {
-    Set(nodes.filter { $0.state.withLock { $0.isUnstored } }.map(\.path)).sorted()
-  }
-
-  /// Ends all openings: later ones throw `closed`, and handles accept no more changes.
-  func endOpenings() {
-    for node in closedNodes() { node.state.withLock { $0.isReleased = true } }
-    tally.releaseSpares(forGood: true)
+  /// Ends all openings: later ones throw `closed`, and handles accept no more changes. Returns the paths, as they were given when they were
+  /// opened, of files with changes that the catalog lacks.
+  @discardableResult
+  func endOpenings() -> [String] {
+    defer { tally.releaseSpares(forGood: true) }
+    return closedNodes().filter { node in
+      node.state.withLock { state in
+        state.isReleased = true
+        return state.isUnstored
+      }
+    }.map(\.path)
   }
 
   private func closedNodes() -> [FileNode] {

@@ -142,6 +142,12 @@ struct CatalogState {
     if let readBack { snapshot = readBack }
     changeNumber += 1
   }
+
+  /// The container is closed: nothing of its catalog stays in memory, whoever still refers to the store.
+  mutating func forget() {
+    snapshot = CatalogSnapshot()
+    pending = ChangeMap()
+  }
 }
 
 extension CatalogSnapshot {

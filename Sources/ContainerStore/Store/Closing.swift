@@ -9,7 +9,7 @@ struct Closing: Sendable {
   func close() throws {
     // One that is sealed is being closed already.
     if store.keyPool.isShut { return }
-    OpenStores.shared.begins(toEnd: store)
+    Openings.shared.begins(toEnd: store.opening)
     if store.mode == .readWrite, !store.isClosed { store.compactor.stop(compactingForClose: store) }
     let wasClosed = store.catalogState.withLock { catalog in
       defer { catalog.isClosed = true }
@@ -31,35 +31,36 @@ struct Closing: Sendable {
     store.retakeReserve(atClosing: true)
   }
 
-  /// Nothing of this opening may reach the disk once another one can have the lock.
   private func end() {
-    store.openRuns.close()
-    store.fence.shut()
-    store.fence.wait()
-    store.workers.threads.stop()
     store.keyPool.shut()
-    store.workers.removeAll()
-    store.catalogFiles.forgetAll()
-    store.lockFile.unlock(LockRange(offset: 0, count: 0))
-    OpenStores.shared.remove(store)
+    store.opening.fence.shut()
+    becomeQuiet()
+    store.workers.threads.stop()
+    forget()
+    forgetCatalog()
   }
 
-  /// Closes at once, in the middle of whatever is under way: when this returns, the keys are wiped, and nothing begins any more that
-  /// changes the files. What had begun is waited for elsewhere, and the lock is held until then. On the disk it is as
-  /// after the end of the process. Does nothing after ``close()``.
-  func seal(because reason: String?) {
-    let isFirst = store.closeReason.withLock { known in
-      guard !store.keyPool.isShut else { return false }
-      known = reason
-      return true
-    }
-    OpenStores.shared.begins(toEnd: store)
-    // In this order: a change that is refused is one of a closed container.
-    store.keyPool.shut()
-    store.fence.shut()
-    for pool in store.dependents.withLock({ $0 }) { pool.shut() }
-    guard isFirst else { return }
+  /// Nothing of this opening may reach the disk once another one can have the lock.
+  private func becomeQuiet() {
+    store.opening.fence.wait()
+    store.lockFile.unlock(LockRange(offset: 0, count: 0))
+    Openings.shared.remove(store.opening)
+  }
+
+  /// What was opened, and whoever waits for changes. Does not wait for the disk, but for units that are read ahead.
+  private func forget() {
+    store.observers.finish()
+    store.workers.removeAll()
+    store.catalogFiles.forgetAll()
+    store.openRuns.close()
+  }
+
+  /// Ends an opening whose keys are gone, in the middle of whatever is under way. What has begun to be written is waited for elsewhere, and the lock
+  /// is held until then. On the disk it is as after the end of the process. Does nothing after ``close()``.
+  func endSealed() {
+    DispatchQueue(label: "becoming quiet").async { becomeQuiet() }
     DispatchQueue(label: "ending").async { [self] in
+      forget()
       store.closing.withLock { _ in
         let wasClosed = store.catalogState.withLock { catalog in
           defer { catalog.isClosed = true }
@@ -70,11 +71,15 @@ struct Closing: Sendable {
         store.backgroundWork.wait()
         store.compactor.wait()
         store.commitLog.withLock { $0.isClosed = true }
-        end()
+        store.workers.threads.stop()
+        // Threads that were under way have put back what they had.
+        forget()
+        forgetCatalog()
       }
-      store.observers.finish()
     }
   }
+
+  private func forgetCatalog() { store.catalogState.withLock { $0.forget() } }
 
   /// Commits the pending changes, and names the journal's end, or tables in its place, in the
   /// superblock.

@@ -34,9 +34,9 @@ enum ContainerLock {
         (file, name) = try open(io, mode: mode)
       }
       let refusal = isGranted ? ContainerError(.replaced) : try locked(file, at: io.place)
-      if refusal.circumstance == .ownLock, !hasWaited {
-        // It may have ended just now, too.
-        OpenStores.shared.waitForQuiet(of: try file.identity())
+      if !hasWaited {
+        // By an opening of this process that is ending, whether or not the file says so. It may have ended just now, too.
+        Openings.shared.waitForQuiet(of: try file.identity())
         hasWaited = true
         continue
       }

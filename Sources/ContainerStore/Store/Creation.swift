@@ -17,7 +17,7 @@ enum Creation {
   ) throws {
     try KeySlot.check(credential, parameters: options.passwordHash)
     try KeyTable.check(label)
-    _ = Destruction.goOn(io)
+    try Destruction.goOn(io)
     var madeDirectory = false
     do {
       try io.createDirectory("")
@@ -62,6 +62,12 @@ enum Creation {
     } catch {
       throw (error as? IOFailure).map { ContainerError.from($0).with(path: io.place) } ?? error
     }
+  }
+
+  /// The same where a destruction was begun: the creation goes on with that first.
+  static func requirePossible(_ io: any BlockIO) throws(ContainerError) {
+    if (try? Destruction.isBegun(io)) == true { return }
+    try requireUnfinished(io)
   }
 
   static func requireUnfinished(_ io: any BlockIO) throws(ContainerError) {

@@ -3,25 +3,22 @@ import SodiumPrimitives
 
 /// The destruction of a container (CONTAINER-FORMAT.md, "Destroying"): its key slots first, then its name, then the rest.
 ///
-/// From the moment in which the overwritten superblock has another name, whoever comes next goes on with it: an opening, a
-/// creation, another destruction.
+/// From the moment in which its key slots are overwritten, a creation or another destruction goes on with it.
 enum Destruction {
   /// What the superblock is called once its key slots are overwritten.
   static let name = "destroyed"
 
+  /// Files that others keep in the directory with secrets in them: the key of an app's presence.
+  private static let secretsOfOthers = ["presence.json", "presence.json.new"]
+
   /// See ``Container/destroy(at:id:)``.
-  static func run(_ io: any BlockIO, id: Identifier) throws {
+  static func run(_ io: any BlockIO, id: Identifier, acknowledge: () -> Void = {}) throws {
     guard try self.id(in: io) == id else { throw other(io) }
     let lock = try ContainerLock.take(io, mode: .readWrite)
     defer { lock.unlock(.writer) }
     // Another one may have come to its place.
     guard try self.id(in: io) == id else { throw other(io) }
-    if let superblock = try io.openIfReadable(Superblock.name, .readWrite) {
-      try overwrite(superblock)
-      try io.rename(Superblock.name, to: name)
-      try io.synchronizeDirectory("")
-    }
-    finish(io)
+    try finish(io, acknowledge: acknowledge)
   }
 
   private static func other(_ io: any BlockIO) -> ContainerError {
@@ -37,45 +34,85 @@ enum Destruction {
       guard let begun = try io.openIfReadable(name, .read) else { throw error }
       file = begun
     }
+    guard let id = try slots(of: file).lazy.compactMap(SuperblockSlot.containerID).first else {
+      throw ContainerError(.notAContainer, path: io.place)
+    }
+    return id
+  }
+
+  /// The bytes of the slots that the system reads. Throws when it reads neither.
+  private static func slots(of file: any BlockFile) throws(IOFailure) -> [[UInt8]] {
+    var slots: [[UInt8]] = []
+    var refusal: IOFailure?
     for offset in SuperblockSlot.offsets {
-      if let id = SuperblockSlot.containerID(in: try file.read(SuperblockSlot.byteCount, at: offset)) {
-        return id
+      do throws(IOFailure) { slots.append(try file.read(SuperblockSlot.byteCount, at: offset)) } catch {
+        guard error.isOfFile else { throw error }
+        refusal = error
       }
     }
-    throw ContainerError(.notAContainer, path: io.place)
+    if let refusal, slots.isEmpty { throw refusal }
+    return slots
   }
 
-  /// Whether a destruction was begun and not finished, and nothing else has come to its place.
-  private static func isBegun(_ io: any BlockIO) throws(IOFailure) -> Bool {
-    let (superblock, begun) = (try io.identity(of: Superblock.name), try io.identity(of: name))
-    return superblock == nil && begun != nil
-  }
-
-  /// Finishes one that was begun; false when there is none.
-  static func goOn(_ io: any BlockIO) -> Bool {
-    guard (try? isBegun(io)) == true, let lock = try? ContainerLock.take(io, mode: .readWrite) else {
-      return false
+  /// Whether the key slots there are overwritten, in the superblock itself or, where there is none, in what it is called then.
+  static func isBegun(_ io: any BlockIO) throws(IOFailure) -> Bool {
+    let place = try io.identity(of: Superblock.name) == nil ? name : Superblock.name
+    guard let file = try io.openIfReadable(place, .read) else { return false }
+    let slots = try slots(of: file)
+    let isOverwritten = slots.contains { slot in
+      slot.count == SuperblockSlot.byteCount && SuperblockSlot.containerID(in: slot) != nil
+        && slot.dropFirst(SuperblockSlot.keySlotsOffset).allSatisfy { $0 == 0 }
     }
-    defer { lock.unlock(.writer) }
-    guard (try? isBegun(io)) == true else { return false }
-    finish(io)
-    return true
+    return isOverwritten && slots.allSatisfy { SuperblockSlot.read($0).isLost }
   }
 
-  /// All that follows the header: key slots, body and authenticator, of both copies.
+  /// Finishes one that was begun, if there is one.
+  static func goOn(_ io: any BlockIO) throws {
+    guard (try? isBegun(io)) == true, let lock = try? ContainerLock.take(io, mode: .readWrite) else { return }
+    defer { lock.unlock(.writer) }
+    if try isBegun(io) { try finish(io) }
+  }
+
+  /// All that follows the header: key slots, body and authenticator, of both copies. One that cannot be written is no reason to spare the
+  /// other.
   private static func overwrite(_ superblock: any BlockFile) throws(IOFailure) {
     let zeros = [UInt8](repeating: 0, count: SuperblockSlot.byteCount - SuperblockSlot.keySlotsOffset)
+    var failure: IOFailure?
     for offset in SuperblockSlot.offsets {
-      try superblock.write(zeros, at: offset + UInt64(SuperblockSlot.keySlotsOffset))
+      do throws(IOFailure) {
+        try superblock.write(zeros, at: offset + UInt64(SuperblockSlot.keySlotsOffset))
+        try superblock.synchronize()
+      } catch { failure = failure ?? error }
     }
-    try superblock.synchronize()
+    if let failure { throw failure }
   }
 
-  /// Removes files of a container and nothing else: without their keys they are noise. What cannot be removed stays.
-  private static func finish(_ io: any BlockIO) {
-    try? io.remove(Superblock.unfinishedName)
+  /// Overwrites the key slots, and removes files of a container and nothing else: without their keys they are noise. The name
+  /// that says so goes when everything else is known to be gone.
+  private static func finish(_ io: any BlockIO, acknowledge: () -> Void = {}) throws {
+    for name in secretsOfOthers { try? io.remove(name) }
+    let isNamed = try io.identity(of: Superblock.name) != nil
+    try overwrite(try io.open(isNamed ? Superblock.name : name, .readWrite))
+    if isNamed {
+      try io.rename(Superblock.name, to: name)
+      try io.synchronizeDirectory("")
+    }
+    acknowledge()
+    for name in [Superblock.unfinishedName] + Reserve.names { try? io.remove(name) }
     CatalogFiles.removeDirectories(of: io, where: CatalogFiles.mayRemove)
-    for name in Reserve.names + [ContainerLock.name, Self.name] { try? io.remove(name) }
+    guard (try? isEmptied(io)) == true else { return }
+    for name in [ContainerLock.name, Self.name] { try? io.remove(name) }
     try? io.removeDirectory("")
+  }
+
+  /// Whether nothing is left that a container made, and nothing of it comes back after a power loss.
+  private static func isEmptied(_ io: any BlockIO) throws(IOFailure) -> Bool {
+    for directory in CatalogFiles.directories {
+      let names = try io.fileNames(in: directory)
+      guard !names.contains(where: { CatalogFiles.mayRemove($0, in: directory) }) else { return false }
+      if try io.identity(of: directory) != nil { try io.synchronizeDirectory(directory) }
+    }
+    try io.synchronizeDirectory("")
+    return true
   }
 }

@@ -25,7 +25,7 @@ final class Store: Sendable {
   let options: ContainerOptions
   /// Nanoseconds since 1970-01-01 UTC.
   let created: Int64
-  let io: any BlockIO
+  let io: FencedIO
   /// The findings since the opening.
   let log: FindingLog
   /// The epoch that new files belong to.
@@ -34,13 +34,9 @@ final class Store: Sendable {
   let workers: SealingWorkers
   let session: WriteSession
   let lockFile: any BlockFile
-  /// All keys of this opening, and the gate in front of them.
-  let keyPool = KeyPool()
-  /// Every change of the files passes it.
-  let fence = WriteFence()
-  let closeReason = Guarded<String?>(nil)
-  /// Pools of what goes with a seal, and not with closing in good order.
-  let dependents = Guarded<[KeyPool]>([])
+  /// What a seal takes.
+  let opening: Opening
+  var keyPool: KeyPool { opening.keyPool }
 
   // Only files in this folder use the following properties.
   let keyring: Keyring
@@ -73,11 +69,13 @@ final class Store: Sendable {
   /// Opens a container, and as a writer recovers from an unclean end. Throws as
   /// ``Container/open(at:credential:mode:options:)`` does, and `IOFailure`.
   init(
-    io: any BlockIO, mode: ContainerMode, options: ContainerOptions, salvaged: SalvagedCatalog?,
-    openRuns: any RunHolding, observers: any CommitObserving,
+    io: any BlockIO, opening: Opening, mode: ContainerMode, options: ContainerOptions,
+    salvaged: SalvagedCatalog?, openRuns: any RunHolding, observers: any CommitObserving,
     rootKey findRootKey: (SuperblockSlot, KeyPool) throws -> SecretKey
   ) throws {
-    let io = FencedIO(io, fence)
+    let keyPool = opening.keyPool
+    self.opening = opening
+    let io = FencedIO(io, opening.fence)
     self.io = io
     self.mode = mode
     self.options = options
@@ -97,6 +95,7 @@ final class Store: Sendable {
       // A writer that has just started is updating the superblock.
       (slot, slotFindings) = try Superblock.choose(superblockFile, writerIsAlive: true)
     }
+    Openings.shared.add(opening, id: slot.containerID, lockFile: try? lockFile.identity())
     let rootKey = try findRootKey(slot, keyPool)
     var body = try slot.open(rootKey: rootKey)
     defer { body.wipeSecrets() }
@@ -136,7 +135,7 @@ final class Store: Sendable {
         superblock: SuperblockFile(
           io: io, ownership: ownership, slot: slot, rootKey: rootKey),
         body, loaded))
-    OpenStores.shared.add(self)
+    try opening.attach(self)
     guard mode == .readWrite else { return }
     guard slot.minimumWriter <= SuperblockSlot.formatVersion else {
       throw ContainerError(
@@ -192,12 +191,17 @@ final class Store: Sendable {
   // MARK: Close
 
   /// Makes everything durable (except with durability `none`), records that the container was
-  /// closed cleanly, wipes the keys, and releases the lock. Every later call throws `closed`, and so do changes
-  /// that are under way in other threads; closing waits for calls that only read.
+  /// closed cleanly, wipes the keys, and releases the lock. Every later call throws `closed`, and so do calls
+  /// that are under way in other threads.
   func close() throws { try closing.withLock { _ in try Closing(store: self).close() } }
 
-  /// See ``Closing/seal(because:)``.
-  func seal(because reason: String?) { Closing(store: self).seal(because: reason) }
+  /// See ``Container/close(_:because:)``. Returns the paths of open files with changes that are lost.
+  func seal(because reason: String?) -> [String] {
+    let stores = Openings.shared.seal(opening, because: reason)
+    let lost = stores.flatMap { $0.openRuns.endOpenings() }
+    for store in stores { Closing(store: store).endSealed() }
+    return Set(lost).sorted()
+  }
 
   /// Makes closing write every table anew.
   func rewriteCatalogAtClosing() { commitLog.withLock { $0.mergesAllTables = true } }
@@ -205,7 +209,7 @@ final class Store: Sendable {
   var isClosed: Bool { keyPool.isShut || catalogState.withLock { $0.isClosed } }
 
   /// The error of a call after the end.
-  var closed: ContainerError { ContainerError(.closed, detail: closeReason.withLock { $0 }) }
+  var closed: ContainerError { opening.closed }
 
   func requireOpen() throws {
     if isClosed { throw closed }

@@ -10,8 +10,10 @@ protocol RunHolding: Sendable {
   func unpin(_ files: [Transaction.UnpinnedRuns]) -> [Extent]
   /// Reports that a run of a file has been given other offsets.
   func move(_ old: Extent, of file: UInt64, to runs: [Extent])
-  /// The store is closed, without a lock held: no file is opened any more, and spare memory is
-  /// wiped.
+  /// The store is closed, without a lock held: no file is opened any more, and handles accept no changes. Returns the paths of files with
+  /// changes that are not stored.
+  func endOpenings() -> [String]
+  /// The same, and nothing that was written or opened stays in memory.
   func close()
 }
 
