@@ -146,6 +146,7 @@ STEPS = [
     Step("info", f"container info {{a}} {KEY}", changes=""),
     Step("verify", f"container verify {{a}} {KEY}", changes=""),
     Step("backup", f"container backup {{a}} {{c}} {KEY} --quiet --threads 1", changes="c", takes_over=False),
+    Step("destroy", "container destroy {a} --yes"),
 ]
 
 # With everything refused that would write: a container on read-only media.
@@ -465,6 +466,8 @@ class Faults:
             return
         if prepared.states[0] is None:
             self.check_creation(place, prepared, fault, done)
+        elif prepared.states[-1] is None:
+            self.check_destruction(place, prepared, fault, done)
         else:
             self.check_container(place, prepared, fault, done)
 
@@ -555,6 +558,25 @@ class Faults:
         if not prepared.step.takes_over:
             shutil.rmtree(place / container)
         self.must_run(prepared.step.command, place)
+
+    def check_destruction(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:
+        """It is the container that was, or nothing opens it any more; and the next call goes on."""
+        look = self.run(f"ls {{a}} {KEY}", place)
+        if look.returncode == 0:
+            if done.returncode == 0:
+                raise Problem("ended with 0, and the container opens")
+            if self.state(prepared.step, place) != prepared.states[0]:
+                raise Problem("opens, and is not what it was")
+        elif look.returncode != 5 and fault.action not in ("kill-torn", "fill"):
+            raise Problem(f"is neither whole nor gone: ls ended with {describe(look)}")
+        again = self.run(prepared.step.command, place)
+        if again.returncode not in (0, 5):
+            raise Problem(f"the next call ended with {describe(again)}")
+        if set(native_files(place / "a")) - {"lock"}:
+            raise Problem(f"the next call left {sorted(native_files(place / 'a'))[:4]}")
+        self.must_run(f"container create {{a}} {KEY}", place)
+        if self.tree(place, "a", "a"):
+            raise Problem("what was destroyed is in the container that was made after it")
 
     def check_container(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:
         step = prepared.step

@@ -36,6 +36,8 @@ public final class TestApps: Sendable {
     public var unlockTime: Duration = .seconds(30)
     /// The logger of the broker and of each app whose own options say nothing else. By default it discards everything.
     public var logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    /// The clock of each app whose own options say nothing else: with a ``ManualClock``, time limits, retries and dates are the test's.
+    public var clock: any AppClock = SystemClock()
 
     /// Makes the default options.
     public init() {}
@@ -122,6 +124,7 @@ public final class TestApps: Sendable {
     options.broker = socketPath
     options.logger = self.options.logger
     options.unlockTime = self.options.unlockTime
+    options.clock = self.options.clock
     try change(&options)
     return try await app(application, options)
   }

@@ -24,26 +24,26 @@ struct DeadlineTests {
       let provider = try await world.app("com.example.provider")
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
-      let consumer = try await world.app("com.example.consumer") { $0.makeClock = { clock } }.services
+      let consumer = try await world.app("com.example.consumer") { $0.clock = clock }.services
       try await consumer.start()
       try await expectEchoes(1, to: provider.id, consumer)
       let lane = try #require(
         consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.values.first?.lane })
-      clock.advance(59_000)
+      clock.advance(by: .milliseconds(59_000))
       try await expectEchoes(1, to: provider.id, consumer)
-      clock.advance(59_000)
+      clock.advance(by: .milliseconds(59_000))
       #expect(consumer.runtime.performAndWait { $0.peers[provider.id]?.channels.count } == 1)
-      clock.advance(2_000)
+      clock.advance(by: .milliseconds(2_000))
       await withCheckedContinuation { continuation in lane.whenClosed { continuation.resume() } }
       // Behind the news of that.
       while consumer.runtime.performAndWait({ $0.peers[provider.id]?.channels.isEmpty == false }) {
         await Task.yield()
       }
-      clock.advance(2_000)
+      clock.advance(by: .milliseconds(2_000))
       #expect(consumer.runtime.performAndWait { $0.peers.isEmpty })
       // And nothing wakes the app from then on.
-      clock.advance(1)
-      #expect(clock.next == nil)
+      clock.advance(by: .milliseconds(1))
+      #expect(clock.nextWake == nil)
       try await expectEchoes(1, to: provider.id, consumer)
     }
   }
@@ -51,7 +51,7 @@ struct DeadlineTests {
   @Test func aLockedAppRefusesAfterTheUnlockTime() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let provider = try await world.app("com.example.provider") { $0.makeClock = { clock } }
+      let provider = try await world.app("com.example.provider") { $0.clock = clock }
       try provider.services.offer(echo) { .reply($0.params) }
       try await provider.services.start()
       let consumer = try await world.app("com.example.consumer").services
@@ -64,9 +64,9 @@ struct DeadlineTests {
       }) {
         await Task.yield()
       }
-      clock.advance(29_000)
+      clock.advance(by: .milliseconds(29_000))
       #expect(early.status != .refused)
-      clock.advance(2_000)
+      clock.advance(by: .milliseconds(2_000))
       await #expect(throws: ServicesError(.notAllowed)) { try await early.reply() }
       try await provider.services.setState(.running)
       try await expectEchoes(1, to: provider.id, consumer)
@@ -78,23 +78,23 @@ struct DeadlineTests {
     try await withTestApps { world in
       await world.stopBroker()
       let clock = ManualClock()
-      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.clock = clock }.services
       await #expect(throws: ServicesError.self) { try await app.start() }
-      var pauses: [UInt64] = []
+      var pauses: [Duration] = []
       for _ in 0..<12 {
         // It has failed when it asks to be woken.
-        while clock.next == nil { await Task.yield() }
-        let pause = try #require(clock.next) - clock.now
+        while clock.nextWake == nil { await Task.yield() }
+        let pause = try #require(clock.nextWake) - clock.now
         pauses.append(pause)
-        clock.advance(pause)
+        clock.advance(by: pause)
       }
       for (i, pause) in pauses.enumerated() {
-        let longest = min(UInt64(100) << UInt64(i), 10_000)
+        let longest = min(Duration.milliseconds(100 << i), .seconds(10))
         #expect((longest / 2...longest).contains(pause), "pause \(i): \(pause)")
       }
-      while clock.next == nil { await Task.yield() }
+      while clock.nextWake == nil { await Task.yield() }
       try await world.startBroker()
-      clock.advance(10_000)
+      clock.advance(by: .milliseconds(10_000))
       while app.connectionError != nil { await Task.yield() }
     }
   }
@@ -104,29 +104,29 @@ struct DeadlineTests {
   @Test func goesOnAskingForTheBrokerThatItTrusts() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.clock = clock }.services
       try await app.start()
       await world.stopBroker()
       let (state, aside) = (world.stateDirectory, world.stateDirectory + "-aside")
       try FileManager.default.moveItem(atPath: state, toPath: aside)
       try await world.startBroker()
-      var pauses: [UInt64] = []
+      var pauses: [Duration] = []
       while pauses.count < 12 {
-        while clock.next == nil { await Task.yield() }
-        let pause = try #require(clock.next) - clock.now
+        while clock.nextWake == nil { await Task.yield() }
+        let pause = try #require(clock.nextWake) - clock.now
         // The first may be the end of the connection to the trusted one.
         if app.connectionError?.code == .certificateNotFound { pauses.append(pause) }
-        clock.advance(pause)
+        clock.advance(by: pause)
       }
-      #expect(pauses.allSatisfy { (500...300_000).contains($0) })
-      #expect(pauses.dropFirst(9).allSatisfy { $0 >= 128_000 })
+      #expect(pauses.allSatisfy { (.milliseconds(500)...(.seconds(300))).contains($0) })
+      #expect(pauses.dropFirst(9).allSatisfy { $0 >= .seconds(128) })
       #expect(try await code { try await app.start() } == .certificateNotFound)
       await world.stopBroker()
       try FileManager.default.removeItem(atPath: state)
       try FileManager.default.moveItem(atPath: aside, toPath: state)
       try await world.startBroker()
-      while clock.next == nil { await Task.yield() }
-      clock.advance(300_000)
+      while clock.nextWake == nil { await Task.yield() }
+      clock.advance(by: .milliseconds(300_000))
       while app.connectionError != nil { await Task.yield() }
     }
   }
@@ -139,7 +139,7 @@ struct DeadlineTests {
       try FileManager.default.removeItem(atPath: world.stateDirectory)
       try await world.startBroker()
       let clock = ManualClock()
-      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.clock = clock }.services
       // So often that the pause is longer than ten seconds. A start dials each time.
       for _ in 0..<6 {
         #expect(try await code { try await app.start() } == .certificateNotFound)
@@ -152,9 +152,9 @@ struct DeadlineTests {
       }
       #expect(phaseAfterAQuestion() == .down)
       #expect(try await code { _ = try await app.providers() } == .certificateNotFound)
-      clock.advance(9_999)
+      clock.advance(by: .milliseconds(9_999))
       #expect(phaseAfterAQuestion() == .down)
-      clock.advance(1)
+      clock.advance(by: .milliseconds(1))
       #expect(phaseAfterAQuestion() == .dialling)
     }
   }
@@ -163,7 +163,7 @@ struct DeadlineTests {
   @Test func aQuestionDialsABrokerThatWasAway() async throws {
     try await withTestApps { world in
       let clock = ManualClock()
-      let app = try await world.app("com.example.app") { $0.makeClock = { clock } }.services
+      let app = try await world.app("com.example.app") { $0.clock = clock }.services
       await world.stopBroker()
       for _ in 0..<6 { #expect(try await code { try await app.start() } == .brokerUnavailable) }
       try await world.startBroker()

@@ -15,7 +15,7 @@ struct InterruptedDeliveryTests {
     try await withTestApps { world in
       let date = Guarded(Date())
       var app = try await world.start(
-        "com.example.provider", options: { $0.makeDate = { date.withLock { $0 } } })
+        "com.example.provider", options: { $0.clock = DateClock { date.withLock { $0 } } })
       let incarnation = try #require(Incarnation(generation: 1, draw: .random()))
       let message = ArrivingMessage(
         id: .random(), sender: "com.example.consumer", incarnation: incarnation, number: 1, message: [1],

@@ -26,14 +26,13 @@ struct LockedReceiverTests {
       provider = try await world.start("com.example.provider") {
         try $0.offer(echo) { .reply($0.params) }
       } options: {
-        $0.makeClock = { providerClock }
+        $0.clock = providerClock
         change(&$0)
       }
       consumer = try await world.start(
         "com.example.consumer",
         options: {
-          $0.makeClock = { consumerClock }
-          $0.makeDate = { date.withLock { $0 } }
+          $0.clock = DateClock(of: consumerClock) { date.withLock { $0 } }
           change(&$0)
         })
       try consumer.put("one", at: "/one")
@@ -61,7 +60,7 @@ struct LockedReceiverTests {
         let isAtRest = consumer.services.runtime.performAndWait { core in
           core.peers[provider.id].map { $0.channels.isEmpty && !$0.isDialling } ?? false
         }
-        if isAtRest { consumerClock.advance(1_000) }
+        if isAtRest { consumerClock.advance(by: .milliseconds(1_000)) }
         try await Task.sleep(for: .milliseconds(1))
       }
       return try await sent.reply()
@@ -70,7 +69,7 @@ struct LockedReceiverTests {
     /// Sets the sender's wall clock, and lets it look at its deadlines.
     func set(_ now: Date) {
       date.withLock { $0 = now }
-      consumerClock.advance(2_000)
+      consumerClock.advance(by: .milliseconds(2_000))
     }
 
     var channelCount: Int {
@@ -104,9 +103,9 @@ struct LockedReceiverTests {
       }) {
         await Task.yield()
       }
-      pair.providerClock.advance(29_000)
+      pair.providerClock.advance(by: .milliseconds(29_000))
       #expect(small.status != .refused)
-      pair.providerClock.advance(16_000)
+      pair.providerClock.advance(by: .milliseconds(16_000))
       await #expect(throws: ServicesError(.notAllowed)) { try await small.reply() }
       #expect(try await pair.lockedMessage().request == sent.id)
       #expect(sent.status == .waiting && transfer.waitsFor == .unlock)
@@ -258,8 +257,8 @@ struct LockedReceiverTests {
       try await pair.provider.services.setState(.locked)
       let sent = try await pair.send()
       _ = try await pair.lockedMessage()
-      pair.providerClock.advance(25_000)
-      pair.consumerClock.advance(25_000)
+      pair.providerClock.advance(by: .milliseconds(25_000))
+      pair.consumerClock.advance(by: .milliseconds(25_000))
       #expect(pair.channelCount == 1)
       try await pair.provider.services.setState(.running)
       #expect(try await sent.reply()?.params == 7)
@@ -459,7 +458,7 @@ struct LockedReceiverTests {
         consumer = try await world.start(consumer.id.text) {
           $0.onOutboxEnd { ends.put(($0.request, $1)) }
         } options: {
-          $0.makeDate = { message.date + seconds }
+          $0.clock = DateClock { message.date + seconds }
         }
         if count == 0 {
           let (request, error) = try #require(await ends.next())

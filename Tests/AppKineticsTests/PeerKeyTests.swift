@@ -80,7 +80,7 @@ struct PeerKeyTests {
     try await withTestApps { world in
       let provider = try await provider(world)
       let date = Date(timeIntervalSince1970: 2_000_000_000)
-      let consumer = try await world.start(consumerID, options: { $0.makeDate = { date } })
+      let consumer = try await world.start(consumerID, options: { $0.clock = DateClock { date } })
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: provider.id)
       #expect(await consumer.services.peerKeys().map(\.date) == [date])
     }
@@ -91,7 +91,7 @@ struct PeerKeyTests {
       let old = try await provider(world)
       let date = Guarded(Date(timeIntervalSince1970: 2_000_000_000))
       let consumer = try await world.start(
-        consumerID, options: { $0.makeDate = { date.withLock { $0 } } })
+        consumerID, options: { $0.clock = DateClock { date.withLock { $0 } } })
       _ = try await consumer.services.call(ServiceRequest(echo, "echo"), to: old.id)
       try await loseContainer(old, world)
       let new = try await provider(world)

@@ -189,7 +189,7 @@ struct UnclaimedReplyTests {
     containerOptions.catalogCacheByteCount = 0
     var options = AppServices.Options()
     options.broker = world.socketPath
-    options.makeClock = { clock }
+    options.clock = clock
     options.logger = Logger(label: "quiet") { _ in SwiftLogNoOpLogHandler() }
     let services = try AppServices(
       Application(id: ApplicationID("com.example.consumer"), name: "consumer"),
@@ -220,7 +220,7 @@ struct UnclaimedReplyTests {
         await Task.yield()
       }
       io.setCallFault(nil)
-      clock.advance(1_000)
+      clock.advance(by: .milliseconds(1_000))
       #expect(try await replies.next()?.result.get().params == "late")
       await services.stop()
     }

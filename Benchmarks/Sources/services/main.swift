@@ -7,6 +7,8 @@
 //   services-benchmark deliver MIB REPETITIONS FILES [DIR]
 //                                        a file of so many MiB from process to process, beside cp; peak memory; calls beside it; many small files
 //   services-benchmark senders MIB [DIR] a file of so many MiB of 1, 4 and 16 processes to one at once: memory of each beyond its rest
+//   services-benchmark seal ROUNDS FILES [DIR]
+//                                        closing at once under 64 threads that write, opening again with so many files, destroying
 //   services-benchmark hostile SECONDS [FLOOD...]
 //                                        calls of an honest app beside each flood of a hostile sandbox, and beside threads that burn
 //   services-benchmark broker DIR        (the other processes)
@@ -225,9 +227,9 @@ case ("hold", let mebibytes?):
   HeldMemory.hold(mebibytes: Int(mebibytes) ?? 0)
   ready()
   try await forever()
-case ("measure", _), ("memory", _), ("deliver", _), ("senders", _):
+case ("measure", _), ("memory", _), ("deliver", _), ("senders", _), ("seal", _):
   let words = Array(arguments)
-  let placeIndex = ["deliver": 4, "senders": 2][words[0]]
+  let placeIndex = ["deliver": 4, "senders": 2, "seal": 3][words[0]]
   let place = placeIndex.flatMap { words.count > $0 ? words[$0] : nil } ?? NSTemporaryDirectory()
   let directory = place + "/services-benchmark-\(ProcessInfo.processInfo.processIdentifier)"
   try FileManager.default.createDirectory(
@@ -244,6 +246,11 @@ case ("measure", _), ("memory", _), ("deliver", _), ("senders", _):
     let held = try process("hold", "\(HeldMemory.halfOfAvailable())")
     defer { held.terminate() }
     try SendersBenchmark(directory: directory, byteCount: mebibytes << 20, broker: broker).run()
+  } else if arguments.first == "seal" {
+    guard words.count > 2, let rounds = Int(words[1]), let files = Int(words[2]) else {
+      throw ServicesError(.general, detail: "seal ROUNDS FILES [DIR]")
+    }
+    try await SealBenchmark(directory: directory, rounds: rounds, fileCount: files).run()
   } else if arguments.first == "deliver" {
     guard words.count > 3, let mebibytes = Int(words[1]), let repetitions = Int(words[2]),
       let files = Int(words[3])

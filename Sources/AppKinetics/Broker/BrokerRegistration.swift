@@ -38,7 +38,15 @@ final class BrokerRegistration {
   func ask(_ starter: @escaping BrokerSession.Starter) {
     guard isTakenBack else { return starter(.success(())) }
     isTakenBack = false
-    core.broker.ask(.register(wanted)) { _, result in starter(result.map { _ in }) }
+    core.broker.ask(.register(wanted)) { core, result in
+      // The connection was about to end, which nobody knew: the next one registers.
+      if case .failure(let error) = result, error.code == .brokerUnavailable, core.life == .running,
+        core.broker.mustConnect(for: starter)
+      {
+        return core.broker.connect()
+      }
+      starter(result.map { _ in })
+    }
   }
 
   /// Over a new connection. `earlier` was taken before, and takes the place of what the broker refuses now.

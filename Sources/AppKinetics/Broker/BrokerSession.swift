@@ -38,11 +38,26 @@ final class BrokerSession {
   private var lane: BrokerLane?
   private var descriptors: DescriptorReceiver?
   private var lastQuestion: UInt64 = 0
-  private var questions: [UInt64: Continuation] = [:]
+  private var questions: [UInt64: Asked] = [:]
   /// The apps that unanswered dials are for.
   private var dials: [UInt64: String] = [:]
   /// Asked before the connection was there.
-  private var early: [(WireQuestion.OneOf_Kind, Continuation)] = []
+  private var early: [Asked] = []
+
+  private struct Asked {
+    let question: WireQuestion.OneOf_Kind
+    let continuation: Continuation
+    /// Over a connection that ended before the answer.
+    var wasAsked = false
+
+    /// Whether it may be asked over the next connection: the one that it was asked over was about to end, which nobody knew.
+    var isWorthAnother: Bool {
+      switch question {
+      case .find, .unregister: !wasAsked
+      default: false
+      }
+    }
+  }
   private var starters: [Starter] = []
   private var failures: UInt64 = 0
   private var retryAt: UInt64?
@@ -290,7 +305,7 @@ final class BrokerSession {
       tellStarters(.failure(error))
       let waiting = early
       early = []
-      for (_, continuation) in waiting { continuation(core, .failure(error)) }
+      for asked in waiting { asked.continuation(core, .failure(error)) }
     case .enrolled(let enrolled) where phase == .enrolling || phase == .pending:
       phase = .registering
       if enrolled.hasPolicy { core.take(enrolled.policy) }
@@ -329,7 +344,9 @@ final class BrokerSession {
   }
 
   private func take(_ answer: WireAnswer) {
-    guard let continuation = questions[answer.number] else { return breakOff(.unexpectedMessage) }
+    guard let continuation = questions[answer.number]?.continuation else {
+      return breakOff(.unexpectedMessage)
+    }
     if !(watches.isListing(answer.number) && answer.hasMorePages) { questions[answer.number] = nil }
     dials[answer.number] = nil
     if case .failure(let failure) = answer.kind {
@@ -364,14 +381,15 @@ final class BrokerSession {
   func ask(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) {
     switch phase {
     case .up where early.isEmpty && hasRoom(for: question): put(question, continuation)
-    case .up, .dialling, .enrolling, .registering: early.append((question, continuation))
+    case .up, .dialling, .enrolling, .registering:
+      early.append(Asked(question: question, continuation: continuation))
     case .pending: continuation(core, .failure(approvalPending))
     case .down:
       guard core.life == .running, !hasGivenUp, runtime.now >= nextQuestionDialAt else {
         let error = core.notRunning ?? lastFailure ?? ServicesError(.brokerUnavailable)
         return continuation(core, .failure(error))
       }
-      early.append((question, continuation))
+      early.append(Asked(question: question, continuation: continuation))
       connect()
     }
   }
@@ -390,8 +408,8 @@ final class BrokerSession {
   /// Asks what waited for a connection, for answers, or for sockets.
   private func askEarly() {
     var count = 0
-    while phase == .up, count < early.count, hasRoom(for: early[count].0) {
-      put(early[count].0, early[count].1)
+    while phase == .up, count < early.count, hasRoom(for: early[count].question) {
+      put(early[count])
       count += 1
     }
     early.removeFirst(count)
@@ -400,15 +418,20 @@ final class BrokerSession {
   /// Over the connection that is there. Returns the question's number.
   @discardableResult
   func put(_ question: WireQuestion.OneOf_Kind, _ continuation: @escaping Continuation) -> UInt64 {
+    put(Asked(question: question, continuation: continuation))
+  }
+
+  @discardableResult
+  private func put(_ asked: Asked) -> UInt64 {
     lastQuestion += 1
     let number = lastQuestion
-    questions[number] = continuation
-    if case .connect(let connect) = question { dials[number] = connect.appID }
+    questions[number] = asked
+    if case .connect(let connect) = asked.question { dials[number] = connect.appID }
     send(
       .with {
         $0.question = .with {
           $0.number = number
-          $0.kind = question
+          $0.kind = asked.question
         }
       })
     return number
@@ -441,6 +464,7 @@ final class BrokerSession {
   /// The connection is gone, or never came to be.
   private func ended(_ error: ServicesError, fault: ProtocolFault = .noError) {
     guard phase != .down || core.life == .stopped else { return }
+    let wasUp = phase == .up
     phase = .down
     lane = nil
     descriptors?.close()
@@ -461,11 +485,20 @@ final class BrokerSession {
       runtime.logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!hasGivenUp)"])
     }
     tellStarters(.failure(error))
-    let continuations = questions.sorted { $0.key < $1.key }.map(\.value) + early.map(\.1)
+    let unanswered = questions.sorted { $0.key < $1.key }.map(\.value) + early
     early = []
     questions = [:]
     dials = [:]
-    for continuation in continuations { continuation(core, .failure(error)) }
+    let goesOn = wasUp && core.life == .running && error.code == .brokerUnavailable && !hasGivenUp
+    for var asked in unanswered {
+      if goesOn, asked.isWorthAnother {
+        asked.wasAsked = true
+        early.append(asked)
+      } else {
+        asked.continuation(core, .failure(error))
+      }
+    }
+    if !early.isEmpty { connect() }
     if hasGivenUp || core.life == .stopped {
       watches.end(error)
       frontWatchers.finish()

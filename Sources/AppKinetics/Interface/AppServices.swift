@@ -53,10 +53,9 @@ public final class AppServices: Sendable {
     }
     /// The logger for what the app's code cannot catch. Its label is `opendynamics.services`.
     public var logger = Logger(label: "opendynamics.services")
-    /// For tests that do not want to wait.
-    var makeClock: @Sendable () -> any RuntimeClock = { SystemClock() }
-    /// The wall clock, for the same tests.
-    var makeDate: @Sendable () -> Date = { Date() }
+    /// The clock of all time limits, retries and dates. A test that does not want to wait gives one that it moves by itself: `ManualClock` of
+    /// `AppKineticsTesting`.
+    public var clock: any AppClock = SystemClock()
 
     /// Makes the default options.
     public init() {}

@@ -30,7 +30,6 @@ public final class LockedApp: Sendable {
   public let application: ApplicationID
   private let file: PresenceFile
   private let options: AppServices.Options
-  private let clock: any Clock<Duration>
   private let state = Guarded(State())
 
   private typealias Connection = (client: BrokerClient, end: AsyncStream<ProtocolFault>)
@@ -50,21 +49,14 @@ public final class LockedApp: Sendable {
     var lastWatcher: UInt64 = 0
   }
 
-  /// Reads the key beside the container; of the options it takes the broker's socket and the logger. Throws
+  /// Reads the key beside the container; of the options it takes the broker's socket, the clock and the logger. Throws
   /// `SecureFilesError.notAContainer` when there is no container, and `certificateNotFound` when there is no such
   /// key: the app never enrolled, or its directory was restored without.
-  public convenience init(
-    containerAt url: URL, options: AppServices.Options = AppServices.Options()
-  ) throws {
-    try self.init(containerAt: url, options: options, clock: ContinuousClock())
-  }
-
-  init(containerAt url: URL, options: AppServices.Options, clock: any Clock<Duration>) throws {
+  public init(containerAt url: URL, options: AppServices.Options = AppServices.Options()) throws {
     try Container.requireContainer(at: url.path)
     file = try PresenceFile(inContainerAt: url.path)
     application = file.application
     self.options = options
-    self.clock = clock
   }
 
   deinit { state.withLock { $0.started }?.client.close() }
@@ -223,7 +215,7 @@ public final class LockedApp: Sendable {
       setFront(false)
       failureCount += 1
       let pause = BrokerSession.pause(after: failureCount, fault)
-      try? await clock.sleep(for: .milliseconds(Int64(clamping: pause)))
+      try? await options.clock.sleep(for: .milliseconds(Int64(clamping: pause)))
     }
   }
 

@@ -83,7 +83,7 @@ final class Core {
 
   init(
     _ runtime: Runtime, _ identity: Identity, _ pins: PeerPins, _ presence: Presence?,
-    _ clock: any RuntimeClock
+    _ clock: RuntimeClock
   ) {
     self.runtime = runtime
     self.identity = identity

@@ -3,7 +3,7 @@
 /// An app for which nothing has a deadline is not woken: while something is under way, all deadlines are looked at every
 /// second; retries and what is shorter are asked for where they are set.
 struct WakeUp {
-  private let clock: any RuntimeClock
+  private let clock: RuntimeClock
   /// The earliest that was asked for; nil while nothing has a deadline.
   private var time: UInt64?
   /// What the clock was asked for.
@@ -16,7 +16,7 @@ struct WakeUp {
   /// Deadlines that are longer than this need not be asked for.
   static let lookTime: UInt64 = 1_000
 
-  init(_ clock: any RuntimeClock) { self.clock = clock }
+  init(_ clock: RuntimeClock) { self.clock = clock }
 
   /// Has the deadlines looked at then, or earlier.
   mutating func wake(at time: UInt64) { self.time = min(time, self.time ?? .max) }

@@ -31,7 +31,7 @@ final class Runtime: Sendable {
   /// What properties tell, without waiting.
   let shown = Guarded(Shown())
   private let work = SerialWork()
-  private let clock: any RuntimeClock
+  private let clock: RuntimeClock
   // Invariant: set in the initialiser, and from then on touched within `work` only, which keeps this object alive.
   nonisolated(unsafe) private var core: Core!
 
@@ -44,7 +44,7 @@ final class Runtime: Sendable {
     self.application = application
     self.container = container
     self.options = options
-    clock = options.makeClock()
+    clock = RuntimeClock(options.clock)
     workQueue = DispatchQueue(label: "opendynamics.services.work")
     fileQueue = DispatchQueue(label: "opendynamics.services.files", attributes: .concurrent)
     logger = options.logger
@@ -58,7 +58,7 @@ final class Runtime: Sendable {
   var now: UInt64 { clock.now }
 
   /// The wall clock, by which messages have time limits and keys their dates.
-  var date: Date { options.makeDate() }
+  var date: Date { options.clock.date }
 
   /// Pieces of work that wait for their turn.
   var pendingCount: Int { work.pendingCount }
@@ -213,13 +213,18 @@ final class Runtime: Sendable {
   func stop(waitingForHandlers time: Duration, _ done: @escaping @Sendable () -> Void) {
     // Taken by whichever of the two comes first.
     let rest = Guarded<(@Sendable () -> Void)?>(nil)
-    rest.withLock { $0 = { self.stop(done) } }
+    let timer = options.clock.makeTimer { rest.withLock { $0.take() }?() }
+    rest.withLock {
+      $0 = {
+        timer.cancel()
+        self.stop(done)
+      }
+    }
     perform { _ in
       self.handlers.close()
       self.handlers.whenNone { rest.withLock { $0.take() }?() }
     }
-    let pause = DispatchTimeInterval.milliseconds(Int(clamping: time.milliseconds))
-    workQueue.asyncAfter(deadline: .now() + pause) { rest.withLock { $0.take() }?() }
+    timer.set(to: options.clock.now + max(time, .zero))
   }
 
   // MARK: Sending

@@ -1,15 +1,24 @@
-@preconcurrency import Dispatch
 import Locks
 
-/// The time as a runtime knows it, and who wakes it: the system, or a test.
-protocol RuntimeClock: Sendable {
-  /// Milliseconds; only goes on.
-  var now: UInt64 { get }
+/// The clock of a runtime, which counts milliseconds, and its timer.
+final class RuntimeClock: Sendable {
+  private let clock: any AppClock
+  private let timer = Guarded<(any AppTimer)?>(nil)
+
+  init(_ clock: any AppClock) { self.clock = clock }
+
+  deinit { stop() }
+
+  /// Only goes on.
+  var now: UInt64 { clock.now.milliseconds }
+
   /// Calls from now on when it is to wake somebody.
-  func start(_ wake: @escaping @Sendable () -> Void)
-  /// To be called at this time, or soon after it, and not at the one that was asked for before.
-  func wake(at time: UInt64)
-  func stop()
+  func start(_ wake: @escaping @Sendable () -> Void) { timer.withLock { $0 = clock.makeTimer(wake) } }
+
+  /// Wakes at this time, or soon after it, and not at the one that was asked for before.
+  func wake(at time: UInt64) { timer.withLock { $0?.set(to: .milliseconds(Int64(clamping: time))) } }
+
+  func stop() { timer.withLock { $0.take()?.cancel() } }
 }
 
 extension Duration {
@@ -20,30 +29,5 @@ extension Duration {
     let longest = UInt64(Int64.max)
     let (whole, overflows) = UInt64(seconds).multipliedReportingOverflow(by: 1000)
     return overflows ? longest : min(longest, whole + UInt64(attoseconds) / 1_000_000_000_000_000)
-  }
-}
-
-/// A timer of the system's, which begins with ``start(_:)``.
-final class SystemClock: RuntimeClock {
-  private let timer = Guarded<(any DispatchSourceTimer)?>(nil)
-
-  deinit { stop() }
-
-  var now: UInt64 { DispatchTime.now().uptimeNanoseconds / 1_000_000 }
-
-  func start(_ wake: @escaping @Sendable () -> Void) {
-    let source = DispatchSource.makeTimerSource(queue: DispatchQueue(label: "opendynamics.services.timer"))
-    source.setEventHandler(handler: wake)
-    source.activate()
-    timer.withLock { $0 = source }
-  }
-
-  func wake(at time: UInt64) {
-    let pause = DispatchTimeInterval.milliseconds(Int(clamping: time - min(time, now)))
-    timer.withLock { $0?.schedule(deadline: .now() + pause, leeway: .milliseconds(10)) }
-  }
-
-  func stop() {
-    timer.withLock { $0.take()?.cancel() }
   }
 }
