@@ -27,6 +27,7 @@ public final class KeyPair: Sendable {
     self.publicKey = try privateKey.withUnsafeBytes { privateKey in
       [UInt8](unsafeUninitializedCapacity: Self.byteCount) { buffer, initialized in
         crypto_scalarmult_base(buffer.baseAddress!, privateKey.bytePointer)
+        wipeStack(4096)
         initialized = Self.byteCount
       }
     }
@@ -55,6 +56,7 @@ public final class KeyPair: Sendable {
           crypto_scalarmult(secret.bytePointer, privateKey.bytePointer, $0.bytePointer)
         }
       }
+      wipeStack(4096)
       guard status == 0 else { throw .notAuthentic }
       return try body(UnsafeRawBufferPointer(secret))
     }

@@ -20,6 +20,7 @@ public enum KeyedHash {
       "BLAKE2b takes 16 to 64 bytes of output and key")
     let status = crypto_generichash(
       output.bytePointer, output.count, data.bytePointerOrNil, UInt64(data.count), key.bytePointer, key.count)
+    wipeStack(2048)
     precondition(status == 0, "BLAKE2b takes 16 to 64 bytes of output and key")
   }
 
@@ -54,6 +55,7 @@ public enum KeyedHash {
     precondition(
       key.count == 32 && input.count == 16 && output.count == 32, "HChaCha20 takes 32 and 16 bytes")
     crypto_core_hchacha20(output.bytePointer, input.bytePointer, key.bytePointer, nil)
+    wipeStack(512)
   }
 
   /// The ChaCha20 (IETF) key stream under a nonce of zeros, from block 0.
@@ -63,6 +65,7 @@ public enum KeyedHash {
       nonce.initializeMemory(as: UInt8.self, repeating: 0)
       crypto_stream_chacha20_ietf(
         output.bytePointer, UInt64(output.count), nonce.bytePointer, key.bytePointer)
+      wipeStack(512)
     }
   }
 
@@ -83,6 +86,11 @@ public func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
   guard let base = buffer.baseAddress else { return }
   sodium_memzero(base, buffer.count)
 }
+
+/// Overwrites what a function of libsodium that just returned has left on the stack. BLAKE2b leaves its key and its result there, which a search
+/// of the memory finds for as long as nothing else goes as deep.
+@inline(__always)
+func wipeStack(_ byteCount: Int) { sodium_stackzero(byteCount) }
 
 extension UnsafeRawBufferPointer {
   @inline(__always)

@@ -34,6 +34,7 @@ public enum PasswordHash {
           output.bytePointer, UInt64(output.count),
           secret.baseAddress!.assumingMemoryBound(to: CChar.self), UInt64(secret.count), salt,
           UInt64(parameters.passes), memory, crypto_pwhash_ALG_ARGON2ID13)
+        wipeStack(8192)
       }
     }
     guard status == 0 else { throw .passwordHashOutOfMemory(byteCount: memory) }

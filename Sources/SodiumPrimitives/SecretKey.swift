@@ -12,10 +12,20 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   public init(
     in pool: KeyPool = .shared, _ fill: (UnsafeMutableRawBufferPointer) -> Void
   ) throws(CryptoError) {
-    let slot = try pool.take()
+    try self.init(in: pool, else: { $0 }) { slot throws(CryptoError) in fill(slot) }
+  }
+
+  /// The same for a computation that may fail. It is inside of the gate, for which the memory was taken before. `failure` makes an error
+  /// of what the pool says.
+  public init<E: Error>(
+    in pool: KeyPool, else failure: (CryptoError) -> E,
+    _ fill: (UnsafeMutableRawBufferPointer) throws(E) -> Void
+  ) throws(E) {
+    let slot: UnsafeMutableRawBufferPointer
+    do throws(CryptoError) { slot = try pool.take() } catch { throw failure(error) }
     // A place in a pool that was shut since cannot be written.
-    do throws(CryptoError) {
-      try pool.inside(else: .keysWiped) { () throws(CryptoError) in fill(slot) }
+    do throws(E) {
+      try pool.inside(else: failure(.keysWiped)) { () throws(E) in try fill(slot) }
     } catch {
       pool.giveBack(slot)
       throw error

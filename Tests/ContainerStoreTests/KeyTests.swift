@@ -5,6 +5,14 @@ import Testing
 
 @testable import ContainerStore
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Keys of a container: each change is one update of the superblock.
 struct KeyTests {
   private func keys(_ io: RecordingIO) -> [UInt8] {
@@ -123,14 +131,66 @@ struct KeyTests {
     }
     #expect(try container.holds(testCredential(1)) && container.holds(passphrase("two")))
     #expect(try !container.holds(passphrase("three")))
-    #expect(try !container.holds(passphrase("two"), key: .random()))
+    expectError(.invalidArgument) { _ = try container.holds(passphrase("two"), key: .random()) }
     try container.removeKey(id: keys[2])
+    expectError(.invalidArgument) { _ = try container.holds(passphrase("two"), key: keys[2]) }
     #expect(try !container.holds(passphrase("two")))
     let reader = try Container.open(io: io, credential: passphrase("one"), mode: .readOnly)
     #expect(try reader.holds(testCredential(1)))
     try reader.close()
     expectError(.closed) { _ = try reader.holds(testCredential(1)) }
     try container.close()
+  }
+
+  /// The person's key is asked for after it was changed, too.
+  @Test func theOpeningKeyFollowsItsReplacement() throws {
+    let io = RecordingIO()
+    try makeContainer(io).close()
+    let container = try Container.open(io: io, credential: passphrase("two"), options: testOptions())
+    let before = container.openingKey
+    try container.replaceKey(passphrase("one"), with: passphrase("three"))
+    #expect(container.openingKey == before)
+    try container.replaceKey(passphrase("two"), with: passphrase("four"))
+    #expect(container.openingKey != before)
+    #expect(try container.holds(passphrase("four"), key: container.openingKey))
+    #expect(try !container.holds(passphrase("three"), key: container.openingKey))
+    try container.close()
+  }
+
+  /// As names of files, labels are bytes.
+  @Test func labelsAreComparedByteByByte() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    let (composed, decomposed) = ("\u{e9}", "e\u{301}")
+    let keys = try container.keys().map(\.id)
+    try container.setLabel(composed, ofKey: keys[0])
+    expectError(.invalidArgument) { try container.setLabel(composed, ofKey: keys[1]) }
+    try container.setLabel(decomposed, ofKey: keys[1])
+    try container.setLabel("\u{0}", ofKey: keys[2])
+    #expect(try container.keys().map { Array($0.label!.utf8) } == [[0xc3, 0xa9], [0x65, 0xcc, 0x81], [0]])
+    try container.setLabel(nil, ofKey: keys[1])
+    try container.setLabel(decomposed, ofKey: keys[0])
+    #expect(try container.keys()[0].label.map { Array($0.utf8) } == [0x65, 0xcc, 0x81])
+    try container.close()
+  }
+
+  /// An opening that fails late says why.
+  @Test func anOpeningThatFailsSaysWhy() throws {
+    let io = RecordingIO()
+    let container = try makeContainer(io)
+    try container.write([1, 2, 3], to: "/a")
+    try container.synchronize()
+    let image = io.image
+    try container.close()
+    for (error, code) in [(ENOSPC, ContainerError.Code.diskFull), (EIO, .ioFailed)] {
+      let disk = RecordingIO(image)
+      disk.setFault { operation, _ in
+        if case .create(let path) = operation, path.hasPrefix("journal/") { error } else { nil }
+      }
+      expectError(code) {
+        try Container.open(io: disk, credential: testCredential(1), options: testOptions())
+      }
+    }
   }
 
   /// A slot that asks for more memory than the options allow is refused, and is not asked when another is meant.

@@ -298,6 +298,47 @@
       try third.close()
     }
 
+    /// One that has begun while the container was being closed, and a pool that hangs on one that was.
+    @Test func aSealTakesWhatAClosingHasLeft() throws {
+      let io = RecordingIO()
+      let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
+      try container.write([1, 2, 3], to: "/a")
+      let dependent = KeyPool()
+      container.addDependent(dependent)
+      Openings.shared.begins(toEnd: container.store.opening)
+      let reader = try Container.open(io: io, credential: testCredential(), mode: .readOnly)
+      #expect(try reader.contents(at: "/a") == [1, 2, 3])
+      try container.close(.now, because: "a test")
+      expectError(.closed) { _ = try reader.contents(at: "/a") }
+      #expect(dependent.isShut)
+      let again = try Container.open(io: io, credential: testCredential(), options: testOptions())
+      let late = KeyPool()
+      again.addDependent(late)
+      try again.close()
+      #expect(!late.isShut)
+      try again.close(.now)
+      #expect(late.isShut)
+    }
+
+    /// Snapshots go without being closed, while the container is sealed: nobody waits for them afterwards.
+    @Test func whatGoesDuringASealIsNotWaitedFor() throws {
+      for _ in 0..<20 {
+        let io = RecordingIO()
+        let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
+        let stops = Guarded(false)
+        let coming = inBackground {
+          while !stops.withLock({ $0 }) { _ = try? container.snapshot().list("/") }
+        }
+        usleep(UInt32.random(in: 0...3000))
+        try container.close(.now)
+        stops.withLock { $0 = true }
+        try coming()
+        let begin = ContinuousClock.now
+        try Container.open(io: io, credential: testCredential(), options: testOptions()).close()
+        #expect(begin.duration(to: .now) < .seconds(8))
+      }
+    }
+
     /// Bytes that are being stored come back to nobody, and are said to be lost by whichever opening was sealed.
     @Test func whatCouldNotBeStoredIsForgotten() throws {
       let io = RecordingIO()

@@ -652,9 +652,7 @@ private struct OpenedSlot {
   }
 
   private static func rootKey(_ slot: SuperblockSlot, _ secret: TestSecret) throws -> SecretKey {
-    let unlocked = try Superblock.rootKey(
-      slot, credential: secret.credential(), options: Container.Options(), in: .shared)
-    return unlocked.takeKey()
+    try Superblock.rootKey(slot, credential: secret.credential(), options: Container.Options(), in: .shared)
   }
 }
 

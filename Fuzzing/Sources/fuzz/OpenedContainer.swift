@@ -48,9 +48,8 @@ struct OpenedContainer {
   init(_ image: DiskImage, credential: borrowing Credential) throws {
     let io = RecordingIO(image)
     (slot, _) = try Superblock.choose(try io.open("superblock", .read), writerIsAlive: false)
-    let unlocked = try Superblock.rootKey(
-      slot, credential: credential, options: Container.Options(), in: .shared)
-    root = RootKey(unlocked.takeKey())
+    root = RootKey(
+      try Superblock.rootKey(slot, credential: credential, options: Container.Options(), in: .shared))
     body = try slot.open(rootKey: root.key)
     guard let journal = body.journal else { return }
     let file = try CopiedFile(io, journal.id, in: .journal).copy(0)

@@ -54,7 +54,7 @@ final class BlockCache: Sendable {
     }
   }
 
-  /// Removes all blocks, and keeps none any more.
+  /// Removes all blocks. From now on it keeps none.
   func close() {
     let blocks = state.withLock { state in
       defer { state = State(isClosed: true) }

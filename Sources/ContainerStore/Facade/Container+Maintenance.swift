@@ -85,7 +85,7 @@ extension Container {
 
   /// Whether a credential opens the container: with any of its keys, or with that of the given id, which costs one password hash.
   /// The time of a hash is that of an opening, and no lock is held meanwhile. Throws `closed`, also when the container
-  /// was closed meanwhile, and `invalidArgument` for slots that cost more than the options allow.
+  /// was closed meanwhile, and `invalidArgument` for an id that no key has, and for slots that cost more than the options allow.
   ///
   ///     guard try container.holds(.passphrase(typed), key: container.openingKey) else { return askAgain() }
   public func holds(_ credential: borrowing Credential, key: Identifier? = nil) throws -> Bool {
@@ -105,7 +105,8 @@ extension Container {
   /// the two opens the container, and never both. Needs no free slot, and keeps the label. Throws `wrongKey` when none
   /// matches, and `invalidArgument` as `addKey` does.
   public func replaceKey(_ old: borrowing Credential, with new: borrowing Credential) throws {
-    try KeyChanges(store: store).replace(old, with: new)
+    let (removed, added) = try KeyChanges(store: store).replace(old, with: new)
+    replaced(removed, by: added)
   }
 
   /// Removes the keys that match the credential and returns their number. Throws `invalidArgument`

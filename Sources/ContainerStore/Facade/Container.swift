@@ -1,4 +1,5 @@
 import EncryptedFile
+import Locks
 public import SodiumPrimitives
 
 #if canImport(Glibc)
@@ -21,12 +22,11 @@ public final class Container: ContainerReading {
   public let reader: ContainerReader
   let writeBack: WriteBack
   let messages: Messages
-  /// The id of the key that opened the container.
-  public let openingKey: Identifier
+  private let unlockedBy: Guarded<Identifier>
   private let observers: ChangeObservers
 
   private init(_ opened: OpenedStore, with key: Identifier) {
-    openingKey = key
+    unlockedBy = Guarded(key)
     writeBack = WriteBack(store: opened.store, files: opened.files)
     reader = ContainerReader(store: opened.store, writeBack: writeBack)
     messages = Messages(opened.store)
@@ -73,9 +73,9 @@ public final class Container: ContainerReading {
   /// `journalAltered` and `tableDamaged`.
   ///
   /// `beforeHash` and `afterHash` are called around each password hash (some 0.2 s and 64 MiB each; a passphrase is tried on the
-  /// slots of all passphrases, a raw key takes none), while the container's lock is held and before anything is made of the hash. What
-  /// they throw ends the opening as it is thrown. So an app counts attempts before it knows how they end, and does not open
-  /// what it wants open no more:
+  /// slots of all passphrases, a raw key takes none), before anything is made of the hash. For writing, the container's lock is held
+  /// meanwhile; readers open at the same time, and one that meets a writer's change begins again. What the calls throw ends the
+  /// opening. So an app counts attempts before it knows how they end, and stops what is not wanted any more:
   ///
   ///     try Container.open(at: path, credential: .passphrase(typed), beforeHash: { _ in try attempts.begin() })
   ///
@@ -107,11 +107,16 @@ public final class Container: ContainerReading {
   ) throws -> Container {
     var id = Identifier.zero
     let opened = try openedStore(io, mode: mode, options: options, salvaged: salvaged) { slot, pool in
-      let found = try Superblock.rootKey(slot, credential: credential, options: options, in: pool, hashing)
-      id = found.id
-      return found.takeKey()
+      try Superblock.rootKey(slot, credential: credential, options: options, in: pool, hashing) { id = $0 }
     }
     return Container(opened, with: id)
+  }
+
+  /// The id of the key that opened the container, or of the one that has replaced it since.
+  public var openingKey: Identifier { unlockedBy.withLock { $0 } }
+
+  func replaced(_ keys: [Identifier], by key: Identifier) {
+    unlockedBy.withLock { if keys.contains($0) { $0 = key } }
   }
 
   /// A read-only view of the current state that does not change while the container does, for
@@ -152,7 +157,7 @@ public final class Container: ContainerReading {
   /// are under way. What had begun to be written is waited for elsewhere, and holds the lock until then; an opening of the container in this process waits
   /// for that, ten seconds at most. Opened data that is still in memory is wiped meanwhile.
   ///
-  /// Returns the paths of open files with bytes that are lost, as they were given when the files were opened. Throws as ``close()`` does with ``Closing/stored``.
+  /// Returns the paths of open files with bytes that are lost, as they were given when the files were opened; a second call returns none. Throws as ``close()`` does with ``Closing/stored``.
   ///
   ///     let lost = try container.close(.now, because: "locked")
   @discardableResult
@@ -269,9 +274,9 @@ func openedStore(
         observers: observers, rootKey: rootKey)
       return OpenedStore(store: store, files: files, observers: observers)
     } catch {
-      Openings.shared.remove(opening)
+      if !opening.isAttached { Openings.shared.remove(opening) }
       // Without keys everything looks like damage.
-      throw opening.keyPool.isShut ? opening.closed : error
+      throw opening.isSealed ? opening.closed : error
     }
   }
   do {

@@ -33,8 +33,8 @@ struct SuperblockBody: Equatable {
   var journal: Journal?
   /// Whether the container was closed cleanly.
   var isClean: Bool
-  /// Of the key slots, in their order; nil where there is none.
-  var keyLabels = [String?](repeating: nil, count: SuperblockSlot.keySlotCount)
+  /// The labels of the key slots in their order, as UTF-8; empty where there is none.
+  var keyLabels = [[UInt8]](repeating: [], count: SuperblockSlot.keySlotCount)
 
   var completeGeneration: Generation { generations.last! }
 
@@ -65,9 +65,8 @@ struct SuperblockBody: Equatable {
       writer.pad(to: Self.labelsOffset)
       for label in keyLabels {
         let end = writer.bytes.count + 1 + Self.labelByteCountMax
-        let text = Array((label ?? "").utf8)
-        writer.append(UInt8(text.count))
-        writer.append(text)
+        writer.append(UInt8(label.count))
+        writer.append(label)
         writer.pad(to: end)
       }
       return writer.bytes
@@ -131,14 +130,15 @@ struct SuperblockBody: Equatable {
     try checkNumbers()
   }
 
-  private static func label(_ reader: inout ByteReader) throws(MalformedBytes) -> String? {
+  private static func label(_ reader: inout ByteReader) throws(MalformedBytes) -> [UInt8] {
     let count = Int(try reader.read(UInt8.self))
-    guard count <= labelByteCountMax, let text = String(validating: try reader.bytes(count), as: UTF8.self)
-    else {
-      throw MalformedBytes(what: "a label of a key that is no text")
+    guard count <= labelByteCountMax else { throw MalformedBytes(what: "a label of \(count) bytes") }
+    let label = try reader.bytes(count)
+    guard String(validating: label, as: UTF8.self) != nil else {
+      throw MalformedBytes(what: "a label that is no text")
     }
     try reader.zeros(labelByteCountMax - count)
-    return count == 0 ? nil : text
+    return label
   }
 
   private func checkNumbers() throws(MalformedBytes) {

@@ -91,7 +91,7 @@ struct SuperblockSlot: Equatable {
         sealed, key: keys.body, ad: Self.bodyAD(containerID, sequence), cipher: .once())
       defer { body.withUnsafeMutableBytes { wipe($0) } }
       let opened = try SuperblockBody(body, in: rootKey.pool)
-      guard !zip(keySlots, opened.keyLabels).contains(where: { $0 == nil && $1 != nil }) else {
+      guard !zip(keySlots, opened.keyLabels).contains(where: { $0 == nil && !$1.isEmpty }) else {
         throw MalformedBytes(what: "a label of a key that there is not")
       }
       return opened

@@ -47,7 +47,7 @@ struct Closing: Sendable {
     Openings.shared.remove(store.opening)
   }
 
-  /// What was opened, and whoever waits for changes. Does not wait for the disk, but for units that are read ahead.
+  /// Wipes what was opened, and ends streams of changes. It does not wait for the disk, but for units that are read ahead.
   private func forget() {
     store.observers.finish()
     store.workers.removeAll()

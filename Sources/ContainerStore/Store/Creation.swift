@@ -16,8 +16,10 @@ enum Creation {
     io: any BlockIO, credential: borrowing Credential, label: String?, options: ContainerOptions
   ) throws {
     try KeySlot.check(credential, parameters: options.passwordHash)
-    try KeyTable.check(label)
-    try Destruction.goOn(io)
+    _ = try KeyTable.bytes(label)
+    do { try Destruction.goOn(io) } catch let failure as IOFailure {
+      throw ContainerError.from(failure).with(path: io.place)
+    }
     var madeDirectory = false
     do {
       try io.createDirectory("")
@@ -136,7 +138,7 @@ enum Creation {
       ) { records.isEmpty ? nil : records.removeFirst() }
     ]
     body.generations = [generation]
-    body.keyLabels[0] = label
+    body.keyLabels[0] = try KeyTable.bytes(label)
     try file.synchronizeNew()
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID

@@ -3,7 +3,7 @@ import SodiumPrimitives
 
 /// The destruction of a container (CONTAINER-FORMAT.md, "Destroying"): its key slots first, then its name, then the rest.
 ///
-/// From the moment in which its key slots are overwritten, a creation or another destruction goes on with it.
+/// Once its key slots are overwritten, a creation or another destruction finishes it.
 enum Destruction {
   /// What the superblock is called once its key slots are overwritten.
   static let name = "destroyed"
@@ -68,7 +68,8 @@ enum Destruction {
 
   /// Finishes one that was begun, if there is one.
   static func goOn(_ io: any BlockIO) throws {
-    guard (try? isBegun(io)) == true, let lock = try? ContainerLock.take(io, mode: .readWrite) else { return }
+    guard (try? isBegun(io)) == true else { return }
+    let lock = try ContainerLock.take(io, mode: .readWrite)
     defer { lock.unlock(.writer) }
     if try isBegun(io) { try finish(io) }
   }
@@ -90,9 +91,9 @@ enum Destruction {
   /// Overwrites the key slots, and removes files of a container and nothing else: without their keys they are noise. The name
   /// that says so goes when everything else is known to be gone.
   private static func finish(_ io: any BlockIO, acknowledge: () -> Void = {}) throws {
-    for name in secretsOfOthers { try? io.remove(name) }
     let isNamed = try io.identity(of: Superblock.name) != nil
     try overwrite(try io.open(isNamed ? Superblock.name : name, .readWrite))
+    for name in secretsOfOthers { try? io.remove(name) }
     if isNamed {
       try io.rename(Superblock.name, to: name)
       try io.synchronizeDirectory("")
@@ -101,7 +102,8 @@ enum Destruction {
     for name in [Superblock.unfinishedName] + Reserve.names { try? io.remove(name) }
     CatalogFiles.removeDirectories(of: io, where: CatalogFiles.mayRemove)
     guard (try? isEmptied(io)) == true else { return }
-    for name in [ContainerLock.name, Self.name] { try? io.remove(name) }
+    // A lock alone says nothing.
+    for name in [Self.name, ContainerLock.name] { try? io.remove(name) }
     try? io.removeDirectory("")
   }
 

@@ -6,12 +6,17 @@ struct KeyChanges {
 
   /// See ``Container/addKey(_:label:)``.
   func add(_ credential: borrowing Credential, label: String?) throws {
+    let label = try KeyTable.bytes(label)
     try change { try $0.add(credential, label: label, rootKey: $1, store.options) }
   }
 
   /// See ``Container/replaceKey(_:with:)``.
-  func replace(_ old: borrowing Credential, with new: borrowing Credential) throws {
-    try change { try $0.replace(old, with: new, rootKey: $1, store.options) }
+  func replace(
+    _ old: borrowing Credential, with new: borrowing Credential
+  ) throws -> (removed: [Identifier], added: Identifier) {
+    var ids: (removed: [Identifier], added: Identifier)?
+    try change { ids = try $0.replace(old, with: new, rootKey: $1, store.options) }
+    return ids!  // set where nothing was thrown
   }
 
   /// See ``Container/removeKey(_:)``.

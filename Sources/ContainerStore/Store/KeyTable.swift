@@ -5,7 +5,7 @@ import SodiumPrimitives
 struct KeyTable: Equatable {
   let containerID: Identifier
   private(set) var slots: [KeySlot?]
-  private(set) var labels: [String?]
+  private(set) var labels: [[UInt8]]
 
   init(_ slot: SuperblockSlot, _ body: SuperblockBody) {
     containerID = slot.containerID
@@ -14,17 +14,20 @@ struct KeyTable: Equatable {
   }
 
   var keys: [ContainerKey] {
-    zip(slots, labels).compactMap { slot, label in slot.map { ContainerKey($0, label: label) } }
+    zip(slots, labels).compactMap { slot, label in
+      slot.map { ContainerKey($0, label: label.isEmpty ? nil : String(validating: label, as: UTF8.self)) }
+    }
   }
 
   // MARK: Trying
 
   /// The places of the slots that the credential opens, of all slots or of that with the id. Throws `invalidArgument` for
-  /// costs over those that the options allow.
+  /// costs over those that the options allow, and for an id that no key has.
   func places(
     openedBy credential: borrowing Credential, id: Identifier? = nil, _ options: ContainerOptions
   ) throws -> [Int] {
-    let tried = slots.map { id == nil || $0?.id == id ? $0 : nil }
+    let named = try id.map { try place(of: $0) }
+    let tried = slots.enumerated().map { named == nil || $0 == named ? $1 : nil }
     // The container may be open with a key, which computes nothing that slots ask for.
     if credential.kind == .passphrase {
       try KeySlot.checkCosts(of: tried, memoryKiBMax: options.passwordHashMemoryKiBMax)
@@ -38,38 +41,41 @@ struct KeyTable: Equatable {
 
   // MARK: Changing
 
-  /// Adds a slot for the credential. Throws `noFreeKeySlot`, and `invalidArgument` for an empty
+  /// Adds a slot for the credential, and returns its id. Throws `noFreeKeySlot`, and `invalidArgument` for an empty
   /// passphrase, impossible costs, a credential that opens one of them, and a label that is impossible or in use.
+  @discardableResult
   mutating func add(
-    _ credential: borrowing Credential, label: String?, rootKey: borrowing SecretKey,
+    _ credential: borrowing Credential, label: [UInt8], rootKey: borrowing SecretKey,
     _ options: ContainerOptions
-  ) throws {
+  ) throws -> Identifier {
     guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
     try requireFree(label)
     guard try places(openedBy: credential, options).isEmpty else {
       throw ContainerError(.invalidArgument, detail: "this key opens the container already")
     }
-    slots[free] = try KeySlot.make(
+    let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID)
-    labels[free] = label
+    (slots[free], labels[free]) = (slot, label)
     // With higher costs, these options could no longer open the container.
     try KeySlot.checkCosts(of: slots, memoryKiBMax: options.passwordHashMemoryKiBMax)
+    return slot.id
   }
 
   /// Puts a slot for the new credential into the place of those that the old one opens, with the first one's label. Throws
-  /// `wrongKey` when there are none, and as adding does.
+  /// `wrongKey` when there are none, and as adding does. Returns the ids of both.
   mutating func replace(
     _ old: borrowing Credential, with new: borrowing Credential, rootKey: borrowing SecretKey,
     _ options: ContainerOptions
-  ) throws {
+  ) throws -> (removed: [Identifier], added: Identifier) {
     let removed = try places(openedBy: old, options)
     guard !removed.isEmpty else { throw ContainerError(.wrongKey) }
     guard try places(openedBy: new, options).isEmpty else {
       throw ContainerError(.invalidArgument, detail: "the new key opens the container already")
     }
-    let label = removed.compactMap { labels[$0] }.first
+    let label = removed.map { labels[$0] }.first { !$0.isEmpty } ?? []
+    let ids = removed.map { slots[$0]!.id }  // a place of a slot that opened
     empty(removed)
-    try add(new, label: label, rootKey: rootKey, options)
+    return (ids, try add(new, label: label, rootKey: rootKey, options))
   }
 
   /// Removes the slots that the credential opens, and returns their number. Throws `invalidArgument` when none would be left.
@@ -89,7 +95,8 @@ struct KeyTable: Equatable {
   /// Throws `invalidArgument` when there is none, and for a label that is impossible or in use.
   mutating func setLabel(_ id: Identifier, _ label: String?) throws {
     let place = try place(of: id)
-    labels[place] = nil
+    let label = try Self.bytes(label)
+    labels[place] = []
     try requireFree(label)
     labels[place] = label
   }
@@ -97,7 +104,7 @@ struct KeyTable: Equatable {
   private mutating func empty(_ places: [Int]) {
     for place in places {
       slots[place] = nil
-      labels[place] = nil
+      labels[place] = []
     }
   }
 
@@ -114,22 +121,21 @@ struct KeyTable: Equatable {
     }
   }
 
-  private func requireFree(_ label: String?) throws(ContainerError) {
-    guard let label else { return }
-    try Self.check(label)
-    if labels.contains(label) {
-      throw ContainerError(.invalidArgument, detail: "another key of the container has this label")
-    }
+  /// Labels are compared byte by byte, as names are.
+  private func requireFree(_ label: [UInt8]) throws(ContainerError) {
+    guard !label.isEmpty, labels.contains(label) else { return }
+    throw ContainerError(.invalidArgument, detail: "another key of the container has this label")
   }
 
-  /// Throws `invalidArgument` for a label that no key can have.
-  static func check(_ label: String?) throws(ContainerError) {
-    guard let label else { return }
-    guard (1...SuperblockBody.labelByteCountMax).contains(label.utf8.count) else {
+  /// The stored form, empty without a label. Throws `invalidArgument` for one that no key can have.
+  static func bytes(_ label: String?) throws(ContainerError) -> [UInt8] {
+    guard let label else { return [] }
+    let bytes = Array(label.utf8)
+    guard (1...SuperblockBody.labelByteCountMax).contains(bytes.count) else {
       throw ContainerError(
         .invalidArgument,
-        detail:
-          "a key's label has 1 to \(SuperblockBody.labelByteCountMax) bytes, this one \(label.utf8.count)")
+        detail: "a key's label has 1 to \(SuperblockBody.labelByteCountMax) bytes, this one \(bytes.count)")
     }
+    return bytes
   }
 }

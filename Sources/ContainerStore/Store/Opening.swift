@@ -21,27 +21,36 @@ final class Opening: Sendable {
     let lockFile: FileIdentity?
     /// Grows from opening to opening; a snapshot has that of what it was made from.
     let rank: Int
-    /// A seal takes what has begun before the end of the opening: lower ranks than this.
+    /// It is being closed, or sealed.
+    var isEnding = false
+    /// A later seal takes what had begun when the opening ended: lower ranks than this.
     var rankAtEnd: Int?
     var isSealed = false
+    var isAttached = false
     weak var store: Store?
   }
   /// Nil until the container is known. Changed under the lock of ``Openings``.
   fileprivate let place = Guarded<Place?>(nil)
   /// Left when nothing of it reaches the files any more.
   fileprivate let files = DispatchGroup()
-  /// What a snapshot is made from.
+  /// A snapshot is made from another opening.
   private let origin: Opening?
 
   init(from origin: Opening? = nil) { self.origin = origin }
 
   fileprivate var rankOfOrigin: Int? { origin?.place.withLock { $0?.rank } }
 
-  /// The store is there. Throws `closed` when a seal came before and has not seen it.
+  /// The store is there, and ends the opening when it goes. Throws `closed` when a seal came before and has not seen it.
   func attach(_ store: Store) throws(ContainerError) {
-    place.withLock { $0?.store = store }
+    place.withLock { place in
+      place?.store = store
+      place?.isAttached = true
+    }
     if keyPool.isShut { throw closed }
   }
+
+  var isAttached: Bool { place.withLock { $0?.isAttached == true } }
+  var isSealed: Bool { place.withLock { $0?.isSealed == true } }
 
   /// The error of a call after the end.
   var closed: ContainerError { ContainerError(.closed, detail: reason.withLock { $0 }) }
@@ -95,36 +104,42 @@ final class Openings: Sendable {
     }
   }
 
-  func begins(toEnd opening: Opening) {
-    state.withLock { state in
-      opening.place.withLock { place in
-        if place != nil, place!.rankAtEnd == nil { place!.rankAtEnd = state.nextRank }
-      }
-    }
-  }
+  func begins(toEnd opening: Opening) { opening.place.withLock { $0?.isEnding = true } }
 
   /// Nothing of the opening reaches its files any more. Does nothing for one that is not there.
   func remove(_ opening: Opening) {
-    state.withLock { $0.openings.removeValue(forKey: ObjectIdentifier(opening)) }?.files.leave()
+    let removed = state.withLock { state in
+      end(opening, state)
+      return state.openings.removeValue(forKey: ObjectIdentifier(opening))
+    }
+    removed?.files.leave()
   }
 
-  /// Shuts all openings of the container that had begun when this one ended, or have begun by now. Returns their stores.
+  /// The first end counts.
+  private func end(_ opening: Opening, _ state: State) {
+    opening.place.withLock { place in
+      if place != nil, place!.rankAtEnd == nil { place!.rankAtEnd = state.nextRank }
+    }
+  }
+
+  /// Shuts the opening and all others of the container that had begun when it ended, or have begun by now. Returns their stores.
   func seal(_ opening: Opening, because reason: String?) -> [Store] {
     sealing.withLock { _ in
-      begins(toEnd: opening)
+      state.withLock { end(opening, $0) }
       guard let place = opening.place.withLock({ $0 }) else { return [] }
       var sealed: [Opening] = []
       while true {
         let found = state.withLock { state in
           state.openings.values.filter { other in
-            other.place.withLock { other in
+            let isMeant = other.place.withLock { other in
               guard other!.id == place.id, other!.rank < place.rankAtEnd!, !other!.isSealed else {
                 return false
               }
-              other!.isSealed = true
-              if other!.rankAtEnd == nil { other!.rankAtEnd = state.nextRank }
+              (other!.isSealed, other!.isEnding) = (true, true)
               return true
             }
+            if isMeant { end(other, state) }
+            return isMeant
           }
         }
         // A snapshot that was being made meanwhile has its keys now, or gets none any more.
@@ -132,6 +147,8 @@ final class Openings: Sendable {
         for other in found { other.shut(because: reason) }
         sealed += found
       }
+      // One that was closed before may have dependents.
+      opening.shut(because: reason)
       return sealed.compactMap { $0.place.withLock { $0?.store } }
     }
   }
@@ -140,7 +157,7 @@ final class Openings: Sendable {
   func waitForQuiet(of lockFile: FileIdentity) {
     let ending = state.withLock { state in
       state.openings.values.filter { opening in
-        opening.place.withLock { $0!.lockFile == lockFile && $0!.rankAtEnd != nil }
+        opening.place.withLock { $0!.lockFile == lockFile && $0!.isEnding }
       }
     }
     let limit = DispatchTime.now() + Self.quietTime

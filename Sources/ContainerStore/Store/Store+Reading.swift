@@ -82,8 +82,8 @@ extension Store {
     var copy: SecretKey?
     try reportingIO {
       try commitLog.withLock { log in
-        copy = try log.superblock.rootKey.withUnsafeBytes { key throws(CryptoError) in
-          try SecretKey(copying: key, in: pool)
+        copy = try SecretKey(in: pool, else: { $0 }) { target throws(CryptoError) in
+          try log.superblock.rootKey.withUnsafeBytes { target.copyMemory(from: $0) }
         }
       }
     }

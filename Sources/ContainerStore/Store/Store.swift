@@ -34,7 +34,7 @@ final class Store: Sendable {
   let workers: SealingWorkers
   let session: WriteSession
   let lockFile: any BlockFile
-  /// What a seal takes.
+  /// The keys and the fence of this opening, which a seal shuts.
   let opening: Opening
   var keyPool: KeyPool { opening.keyPool }
 
@@ -183,6 +183,10 @@ final class Store: Sendable {
 
   deinit {
     try? close()
+    // One that a seal has shut without having seen the store.
+    opening.fence.shut()
+    opening.fence.wait()
+    Openings.shared.remove(opening)
     openRuns.close()
     observers.finish()
     workers.threads.stop()

@@ -140,32 +140,20 @@ enum Superblock {
     }
   }
 
-  /// The root key, and the id of the first key that fits.
+  /// The root key. The id of the first key that fits goes to `found`.
   static func rootKey(
     _ slot: SuperblockSlot, credential: borrowing Credential, options: ContainerOptions, in pool: KeyPool,
-    _ hashing: HashObserver = .none
-  ) throws -> UnlockedSlot {
+    _ hashing: HashObserver = .none, found: (Identifier) -> Void = { _ in }
+  ) throws -> SecretKey {
     if credential.kind == .passphrase {
       try KeySlot.checkCosts(of: slot.keySlots, memoryKiBMax: options.passwordHashMemoryKiBMax)
     }
     for case let keySlot? in slot.keySlots {
       if let key = try keySlot.open(credential, containerID: slot.containerID, in: pool, hashing) {
-        return UnlockedSlot(key: key, id: keySlot.id)
+        found(keySlot.id)
+        return key
       }
     }
     throw ContainerError(.wrongKey)
   }
-}
-
-/// What a credential opened: the root key, and the id of its slot.
-struct UnlockedSlot: ~Copyable {
-  private let key: SecretKey
-  let id: Identifier
-
-  init(key: consuming SecretKey, id: Identifier) {
-    self.key = key
-    self.id = id
-  }
-
-  consuming func takeKey() -> SecretKey { key }
 }
