@@ -32,6 +32,9 @@ static int spawn(pid_t *process, int output, char *const arguments[], char *cons
     status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     if (output >= 0) {
         if (!status) status = posix_spawn_file_actions_adddup2(&actions, output, 1);
+#ifdef __APPLE__
+        if (!status) status = posix_spawn_file_actions_addinherit_np(&actions, 2);
+#endif
     } else
         for (int fd = 1; fd < 3 && !status; fd++)
             status = posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
@@ -58,9 +61,11 @@ int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const e
     return spawn(process, -1, arguments, environment);
 }
 
-int cposix_spawn_printing(pid_t *process, int output, char *const arguments[]) {
-    return spawn(process, output, arguments, NULL);
+int cposix_spawn_printing(pid_t *process, int output, char *const arguments[], char *const environment[]) {
+    return spawn(process, output, arguments, environment);
 }
+
+char **cposix_environment(void) { return environ; }
 
 int cposix_set_dumpable(int on) {
 #ifdef __linux__

@@ -11,7 +11,8 @@ import ContainerStore
 /// Why a command cannot do its part, outside of any container.
 struct CommandError: Error {
   enum Code: String, CaseIterable {
-    case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyUnchanged, noPassphrase
+    case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyInUse, keyUnchanged,
+      noPassphrase
     case nativeFailed, nativeMissing, noSuchKey, notConfirmed, outputClosed, passphraseCommandFailed
     case passphraseTooLong, passphrasesDiffer, pushMissing, tooFewDescriptors, tooManySecrets
   }
@@ -46,6 +47,7 @@ extension CommandError.Code {
     case .diskFull: "the disk is full"
     case .emptyPassphrase: "the passphrase is empty"
     case .keyFileSize: "a key file has exactly 32 bytes"
+    case .keyInUse: "the container was opened with the key that is to go"
     case .keyUnchanged: "the new passphrase or key is the old one"
     case .nativeFailed: "the operating system reported an error"
     case .nativeMissing: "no such file or directory"
@@ -69,6 +71,7 @@ extension CommandError.Code {
     case .diskFull: "free some space there, and try again"
     case .emptyPassphrase: "put the passphrase on the first line"
     case .keyFileSize: "make one with: head -c 32 /dev/urandom > FILE"
+    case .keyInUse: "open it with a key that stays"
     case .keyUnchanged: "choose another"
     case .nativeFailed: "check the path and its permissions"
     case .nativeMissing: "check the path"
@@ -91,7 +94,7 @@ extension CommandError.Code {
     case .argumentNotUTF8, .noPassphrase, .notConfirmed, .tooManySecrets: .usage
     case .emptyPassphrase, .keyFileSize, .passphraseCommandFailed, .passphraseTooLong, .passphrasesDiffer:
       .wrongKey
-    case .cipherMissing, .keyUnchanged, .tooFewDescriptors: .failure
+    case .cipherMissing, .keyInUse, .keyUnchanged, .tooFewDescriptors: .failure
     case .diskFull: .diskFull
     case .nativeMissing, .noSuchKey, .pushMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)

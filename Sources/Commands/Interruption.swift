@@ -24,6 +24,8 @@ final class Interruption: Sendable {
   let wakeDescriptor: Int32
   private let wakeInput: Int32
   private let firstSignal = Atomic<Int32>(0)
+  /// A process that ends with this one; 0: none.
+  let child = Atomic<pid_t>(0)
   private let endsAtOnce = Atomic<Bool>(false)
   private let signals = Guarded<[Int32]>([])
 
@@ -99,6 +101,8 @@ final class Interruption: Sendable {
       let (isFirst, _) = firstSignal.compareExchange(expected: 0, desired: number, ordering: .relaxed)
       if !isFirst || endsAtOnce.load(ordering: .relaxed) {
         cposix_restore_echo()
+        let child = child.load(ordering: .sequentiallyConsistent)
+        if child > 0 { kill(child, SIGTERM) }
         _exit(128 + number)
       }
       cancellation.cancel()

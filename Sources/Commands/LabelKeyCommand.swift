@@ -16,10 +16,13 @@ struct KeyOptions: ParsableArguments {
   }
 
   func key(of container: Container) throws -> ContainerKey {
-    let keys = try container.keys()
-    guard let key = keys.first(where: { id == nil ? $0.label == label : $0.id.hex == id?.lowercased() })
-    else {
-      throw CommandError(.noSuchKey, detail: id ?? label.map(PrintableText.of))
+    let keys = try container.keys().filter { key in
+      if let id { return key.id.hex == id.lowercased() }
+      return key.label.map { $0.utf8.elementsEqual(label!.utf8) } ?? false  // one of the two is given
+    }
+    guard let key = keys.first else { throw CommandError(.noSuchKey, detail: id ?? label) }
+    guard keys.count == 1 else {
+      throw CommandError(.noSuchKey, detail: "\(keys.count) keys have this label")
     }
     return key
   }

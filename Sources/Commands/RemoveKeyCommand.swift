@@ -44,7 +44,12 @@ struct RemoveKeyCommand: ParsableCommand {
   func run() throws {
     let secret = try credential.secret(for: dir)
     try withContainer(at: dir, secret, mode: .readWrite) { container in
-      if key.isGiven { return try container.removeKey(id: key.key(of: container).id) }
+      if key.isGiven {
+        let id = try key.key(of: container).id
+        // Whoever removes one by its name has shown that another one opens the container.
+        guard id != container.openingKey else { throw CommandError(.keyInUse) }
+        return try container.removeKey(id: id)
+      }
       let old = try places.secret(
         prompt: "Passphrase to remove from \(PrintableText.of(dir))", asksTwice: false)
       let removed = try container.removeKey(try old.credential())

@@ -50,16 +50,12 @@ enum SecretInput {
     return try passphrase(in: buffer, count: count, path: nil)
   }
 
-  /// The first line that a command of the shell prints. It has the terminal and the error output of this process, no standard input, and no
-  /// passphrase of the environment. Throws `passphraseCommandFailed` unless it ends with 0.
+  /// The first line that a command of the shell prints. Throws `passphraseCommandFailed` unless it ends with 0.
   static func passphrase(printedBy command: String) throws -> Secret {
     var buffer = try lineBuffer()
-    let count = try ShellCommand.firstLine(of: withoutPassphrases + command, into: &buffer)
+    let count = try ShellCommand(command).firstLine(into: &buffer)
     return try passphrase(in: buffer, count: count, path: nil)
   }
-
-  private static let withoutPassphrases =
-    "unset DYNAMICS_PASSPHRASE DYNAMICS_TO_PASSPHRASE DYNAMICS_NEW_PASSPHRASE\n"
 
   /// Asks on the terminal, without echo; nil when there is no terminal. With `twice`, both answers must agree.
   static func terminal(_ prompt: String, twice: Bool) throws -> Secret? {

@@ -1,9 +1,17 @@
 import ArgumentParser
 import ContainerStore
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// The places that may have a secret, in their order: an option, the environment, the credentials of a service, the terminal.
 struct SecretPlaces {
-  /// Whose secret it is. The raw value is its part of the names.
+  /// The part that the secret plays. The raw value is in the names.
   enum Role: String {
     case container = ""
     case receiver = "to-"
@@ -74,6 +82,16 @@ struct SecretPlaces {
 
   private func variable(_ name: String) -> String {
     "DYNAMICS_" + role.rawValue.uppercased().replacing("-", with: "_") + name
+  }
+
+  /// Whether a variable of the environment has a secret, or says where one is.
+  static func isOfSecret(_ variable: UnsafePointer<CChar>) -> Bool {
+    guard strncmp(variable, "DYNAMICS_", 9) == 0 else { return false }
+    let name = String(
+      decoding: UnsafeRawBufferPointer(start: variable, count: strlen(variable)).prefix {
+        $0 != UInt8(ascii: "=")
+      }, as: UTF8.self)
+    return name.contains("PASSPHRASE") || name.contains("KEY_FILE")
   }
 
   /// An empty passphrase is a mistake; an empty name is how a shell takes a variable back.

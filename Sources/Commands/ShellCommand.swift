@@ -1,4 +1,5 @@
 import CPosix
+import ContainerStore
 import SodiumPrimitives
 
 #if canImport(Glibc)
@@ -10,33 +11,72 @@ import SodiumPrimitives
 #endif
 
 /// A command of the shell, run for what it prints.
-enum ShellCommand {
+///
+/// It has the terminal and the error output of this process, and no standard input. Of the environment it has everything but the
+/// variables of secrets, so that one that runs this program asks nobody else.
+struct ShellCommand: ~Copyable {
+  private let process: pid_t
+  private let output: Int32
+  /// As waitpid(2) has it; nil while it runs.
+  private var status: Int32?
+
   /// A password manager prints notes behind the password; nobody prints as much as this.
   private static let outputByteCountMax = 1 << 20
+  /// What the command has started may go on, and keep its output open.
+  private static let lookMilliseconds: Int32 = 20
 
-  /// Fills the buffer with the begin of the output, the first line or more, and returns how much there was. Throws
-  /// `passphraseCommandFailed` when the command does not end with 0, and `cancelled` when a signal comes.
-  static func firstLine(of command: String, into buffer: inout SecretBytes) throws -> Int {
+  /// Starts it.
+  init(_ command: String) throws {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { throw CommandError.native("pipe", "/bin/sh", errno) }
     for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-    defer { close(ends[0]) }
+    defer { close(ends[1]) }
+    // Whoever started this program may have had its children reaped unseen.
+    signal(SIGCHLD, SIG_DFL)
     var process: pid_t = 0
-    let spawned = withArguments(["/bin/sh", "-c", command]) { cposix_spawn_printing(&process, ends[1], $0) }
-    close(ends[1])
-    guard spawned == 0 else { throw CommandError.native("posix_spawn", "/bin/sh", -spawned) }
-    let count: Int
-    do {
-      count = try read(ends[0], into: &buffer)
-    } catch {
-      // It may wait for a person, and ends with whoever asked for it.
-      kill(process, SIGTERM)
-      throw error
+    let spawned = Self.withPointers(["/bin/sh", "-c", command]) {
+      cposix_spawn_printing(&process, ends[1], $0, Self.environment())
     }
-    var status: Int32 = 0
-    while waitpid(process, &status, 0) < 0, errno == EINTR {}
-    let signal = status & 0x7f
-    let code = (status >> 8) & 0xff
+    guard spawned == 0 else {
+      close(ends[0])
+      throw CommandError.native("posix_spawn", "/bin/sh", -spawned)
+    }
+    (self.process, output) = (process, ends[0])
+    Interruption.shared.child.store(process, ordering: .sequentiallyConsistent)
+  }
+
+  /// One that still runs ends with whoever asked for it.
+  deinit {
+    Interruption.shared.child.store(0, ordering: .sequentiallyConsistent)
+    close(output)
+    if status == nil { kill(process, SIGTERM) }
+  }
+
+  private static func environment() -> [UnsafeMutablePointer<CChar>?] {
+    var kept: [UnsafeMutablePointer<CChar>?] = []
+    var next = cposix_environment()
+    while let place = next, let variable = place.pointee {
+      if !SecretPlaces.isOfSecret(variable) { kept.append(variable) }
+      next = place + 1
+    }
+    return kept + [nil]
+  }
+
+  private static func withPointers<R>(
+    _ words: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R
+  ) -> R {
+    let pointers = words.map { strdup($0) }
+    defer { for pointer in pointers { free(pointer) } }
+    return body(pointers + [nil])
+  }
+
+  /// Fills the buffer with the begin of the output, the first line or more, and returns how much there was. Throws
+  /// `passphraseCommandFailed` when the command does not end with 0, and `cancelled` when a signal comes.
+  consuming func firstLine(into buffer: inout SecretBytes) throws -> Int {
+    let count = try read(into: &buffer)
+    while status == nil { try wait(Self.lookMilliseconds) }
+    let signal = status! & 0x7f
+    let code = (status! >> 8) & 0xff
     guard signal == 0, code == 0 else {
       throw CommandError(
         .passphraseCommandFailed,
@@ -45,36 +85,58 @@ enum ShellCommand {
     return count
   }
 
-  /// Reads to the end: a command that cannot print fails.
-  private static func read(_ descriptor: Int32, into buffer: inout SecretBytes) throws -> Int {
+  /// Reads to the end, for a command that cannot print fails; or until the command has ended and nothing is there.
+  private mutating func read(into buffer: inout SecretBytes) throws -> Int {
     var rest = try SecretBytes(count: 4096)
-    return try buffer.withUnsafeMutableBytes { memory in
-      var count = 0
-      var skippedCount = 0
-      while true {
-        let more: Int
-        if count < memory.count {
-          more = try readSome(
-            descriptor, into: UnsafeMutableRawBufferPointer(rebasing: memory[count...]), name: "/bin/sh")
-          count += more
+    var (count, restCount) = (0, 0)
+    while true {
+      let hasEnded = status != nil
+      guard try hasOutput(hasEnded ? 0 : Self.lookMilliseconds) else {
+        if hasEnded { return count }
+        try wait(0)
+        continue
+      }
+      let isFull = count == buffer.count
+      let output = output
+      let more =
+        if isFull {
+          try rest.withUnsafeMutableBytes { try readSome(output, into: $0, name: "/bin/sh") }
         } else {
-          more = try rest.withUnsafeMutableBytes { try readSome(descriptor, into: $0, name: "/bin/sh") }
-          skippedCount += more
+          try buffer.withUnsafeMutableBytes { memory in
+            try readSome(
+              output, into: UnsafeMutableRawBufferPointer(rebasing: memory[count...]), name: "/bin/sh")
+          }
         }
-        if more == 0 { return count }
-        guard skippedCount <= outputByteCountMax else {
-          throw CommandError(.passphraseCommandFailed, detail: "it prints more than 1 MiB")
-        }
+      if more == 0 { return count }
+      if isFull { restCount += more } else { count += more }
+      guard restCount <= Self.outputByteCountMax else {
+        throw CommandError(.passphraseCommandFailed, detail: "it prints more than 1 MiB")
       }
     }
   }
 
-  private static func withArguments<R>(
-    _ arguments: [String], _ body: (UnsafePointer<UnsafeMutablePointer<CChar>?>) -> R
-  ) -> R {
-    var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) }
-    words.append(nil)
-    defer { for word in words { free(word) } }
-    return body(words)
+  private func hasOutput(_ milliseconds: Int32) throws -> Bool {
+    if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
+    var polled = [
+      pollfd(fd: output, events: Int16(POLLIN), revents: 0),
+      pollfd(fd: Interruption.shared.wakeDescriptor, events: Int16(POLLIN), revents: 0),
+    ]
+    return poll(&polled, 2, milliseconds) > 0 && polled[0].revents != 0
+  }
+
+  /// Asks whether it has ended, after so long at most.
+  private mutating func wait(_ milliseconds: Int32) throws {
+    if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
+    var status: Int32 = 0
+    let waited = waitpid(process, &status, WNOHANG)
+    if waited == process {
+      self.status = status
+      Interruption.shared.child.store(0, ordering: .sequentiallyConsistent)
+    } else if waited < 0, errno != EINTR {
+      self.status = 0
+      throw CommandError(.passphraseCommandFailed, detail: "how it ended is not known")
+    } else if milliseconds > 0 {
+      poll(nil, 0, milliseconds)
+    }
   }
 }

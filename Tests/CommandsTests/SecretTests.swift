@@ -70,8 +70,11 @@ struct SecretTests {
       try folder.runBare("container", "create", container, "--passphrase-command", "cat '\(file)'").status
         == 0)
     #expect(try folder.runBare("ls", container, "--passphrase-file", file).status == 0)
-    // More than a pipe holds, and no end of the line.
-    for command in ["cat '\(file)'; head -c 900000 /dev/zero", "printf 'correct horse'"] {
+    // More than a pipe holds, no end of the line, and an output that stays open.
+    for command in [
+      "cat '\(file)'; head -c 900000 /dev/zero", "printf 'correct horse'", "sleep 30 & echo correct horse",
+      "echo correct horse; exec >&-; sleep 0.1",
+    ] {
       let outcome = try folder.runBare("ls", container, "--passphrase-command", command)
       #expect(outcome.status == 0, "\(outcome.errors)")
     }
@@ -86,13 +89,20 @@ struct SecretTests {
     }
     // It reads nothing of the data, and sees no passphrase that is meant for somebody else.
     let data = try folder.makeFile("data", Array("data".utf8))
-    let look = "cat; echo \"$DYNAMICS_TO_PASSPHRASE\" >'\(folder.path("seen"))'; echo \(words)"
+    let seen = folder.path("seen")
+    let look = "cat; tr '\\0' '\\n' </proc/$$/environ >'\(seen)'; echo \(words)"
     let put = try DynamicsProcess(
       ["put", container, "-", "/data", "--passphrase-command", look].map { Array($0.utf8) }, in: folder,
-      input: data, environment: ["DYNAMICS_TO_PASSPHRASE": "secret"]
+      input: data,
+      environment: [
+        "DYNAMICS_TO_PASSPHRASE": "secret", "DYNAMICS_OLD_PASSPHRASE_COMMAND": "secret",
+        "DYNAMICS_KEY_FILE": "secret",
+        "DYNAMICS_BEYOND": "kept",
+      ]
     ).finish()
     #expect(put.status == 0, "\(put.errors)")
-    #expect(try readBytes(folder.path("seen")) == Array("\n".utf8))
+    let environment = String(decoding: try readBytes(seen), as: UTF8.self)
+    #expect(!environment.contains("secret") && environment.contains("DYNAMICS_BEYOND=kept"), "\(environment)")
     #expect(
       try folder.runBare("cat", container, "/data", "--passphrase-file", file).output == Array("data".utf8))
   }
@@ -207,8 +217,10 @@ struct SecretTests {
     #expect(try folder.runBare("ls", container, "--passphrase-file", other).status == 3)
     keys = try keyList(of: container, in: folder)
     #expect(keys.map(\.label) == [nil, "new laptop"])
+    let own = try folder.runBare(
+      "container", "key", "remove", container, "--id", keys[0].id, "--key-file", folder.path("key"))
+    #expect(own.status == 1 && own.errors.contains("a key that stays"), "\(own.errors)")
     try folder.run("container", "key", "remove", container, "--id", keys[1].id)
-    try folder.run("container", "key", "remove", container, "--id", keys[0].id, expecting: 1)
   }
 
   @Test func addsRemovesAndReplacesKeys() throws {

@@ -70,9 +70,10 @@ void cposix_limit_arenas(void);
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
 /// `environment`: NULL for that of this process.
 int cposix_spawn_detached(pid_t *process, char *const arguments[], char *const environment[]);
-/// posix_spawn(3) of a program by its path, with that descriptor as standard output, the error output and terminal of this process, no
-/// standard input and no other descriptor.
-int cposix_spawn_printing(pid_t *process, int output, char *const arguments[]);
+/// The same with that descriptor as standard output, in the session and with the error output of this process.
+int cposix_spawn_printing(pid_t *process, int output, char *const arguments[], char *const environment[]);
+/// environ(7), which ends with NULL.
+char **cposix_environment(void);
 
 /// Waits until a child has ended, and leaves it to be waited for once more, so that its number stays its own. 0 when it has exited with 0,
 /// 1 when it has ended otherwise, or -errno, for instance when somebody else has waited for it.
