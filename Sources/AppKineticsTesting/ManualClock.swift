@@ -1,4 +1,5 @@
 public import AppKinetics
+@preconcurrency import Dispatch
 public import Foundation
 import Locks
 
@@ -18,7 +19,8 @@ public final class ManualClock: AppClock {
   fileprivate struct State {
     var now = Duration.seconds(1_000)
     var date: Date
-    var timers: [ObjectIdentifier: (time: Duration, timer: ManualTimer)] = [:]
+    var timers: [ObjectIdentifier: (time: Duration, number: Int, timer: ManualTimer)] = [:]
+    var lastNumber = 0
   }
   private let state: Guarded<State>
 
@@ -37,7 +39,7 @@ public final class ManualClock: AppClock {
     let end = now + time
     while true {
       let due: ManualTimer? = state.withLock { state in
-        let next = state.timers.values.min { $0.time < $1.time }
+        let next = state.timers.values.min { ($0.time, $0.number) < ($1.time, $1.number) }
         guard let next, next.time <= end else {
           state.move(to: max(state.now, end))
           return nil
@@ -56,8 +58,22 @@ public final class ManualClock: AppClock {
 
   public func makeTimer(_ wake: @escaping @Sendable () -> Void) -> any AppTimer { ManualTimer(self, wake) }
 
-  fileprivate func set(_ timer: ManualTimer, to time: Duration?) {
-    state.withLock { $0.timers[ObjectIdentifier(timer)] = time.map { ($0, timer) } }
+  /// A time that has come wakes at once, on another thread.
+  fileprivate func set(_ timer: ManualTimer, to time: Duration) {
+    let isDue = state.withLock { state in
+      guard time > state.now else {
+        state.timers[ObjectIdentifier(timer)] = nil
+        return true
+      }
+      state.lastNumber += 1
+      state.timers[ObjectIdentifier(timer)] = (time, state.lastNumber, timer)
+      return false
+    }
+    if isDue { DispatchQueue.global().async { timer.wake() } }
+  }
+
+  fileprivate func remove(_ timer: ManualTimer) {
+    state.withLock { _ = $0.timers.removeValue(forKey: ObjectIdentifier(timer)) }
   }
 }
 
@@ -72,12 +88,23 @@ extension ManualClock.State {
 /// A timer of a ``ManualClock``, which holds it while it is set.
 private final class ManualTimer: AppTimer {
   private let clock: ManualClock
-  let wake: @Sendable () -> Void
+  private let body: @Sendable () -> Void
+  private let isCancelled = Guarded(false)
 
-  init(_ clock: ManualClock, _ wake: @escaping @Sendable () -> Void) {
-    (self.clock, self.wake) = (clock, wake)
+  init(_ clock: ManualClock, _ body: @escaping @Sendable () -> Void) {
+    (self.clock, self.body) = (clock, body)
   }
 
-  func set(to time: Duration) { clock.set(self, to: time) }
-  func cancel() { clock.set(self, to: nil) }
+  func set(to time: Duration) {
+    if !isCancelled.withLock({ $0 }) { clock.set(self, to: time) }
+  }
+
+  func cancel() {
+    isCancelled.withLock { $0 = true }
+    clock.remove(self)
+  }
+
+  func wake() {
+    if !isCancelled.withLock({ $0 }) { body() }
+  }
 }

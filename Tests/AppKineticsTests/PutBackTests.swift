@@ -10,7 +10,7 @@ import Testing
 @testable import AppKinetics
 
 /// Two apps send each other messages with files, and the container of either, or of both, is put back to a copy of any time:
-/// between messages, in the middle of their contents, and while the other app goes on.
+/// between messages, in the middle of their contents, and while the other app goes on. Containers are closed at once under their services, too.
 @Suite(.timeLimit(.minutes(10)))
 struct PutBackTests {
   /// Another seed in each run; more of them with more effort (`TestEffort`).
@@ -156,12 +156,22 @@ private final class Mail {
     try await app.services.start()
   }
 
-  private func end(_ side: Side) async throws {
+  /// `sealed`: the container is closed at once under its services, which go on for a moment.
+  private func end(_ side: Side, sealed: Bool = false) async throws {
     guard let app = side.app else { return }
+    if sealed {
+      try app.container.close(.now, because: "a test")
+      try await Task.sleep(for: .milliseconds(random.below(30)))
+    }
     await app.services.stop()
-    side.ever.formUnion(try received(by: app).keys)
+    if !sealed { side.ever.formUnion(try received(in: app.container).keys) }
     try await world.end(app)
     side.app = nil
+    guard sealed else { return }
+    let again = try await SecureContainer.open(
+      at: container(side), rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
+    side.ever.formUnion(try received(in: again).keys)
+    try await again.close()
   }
 
   // MARK: Messages
@@ -199,17 +209,17 @@ private final class Mail {
   }
 
   /// The names of the messages in its inbox, and how often each is there; complains about what is not whole.
-  private func received(by app: TestApp) throws -> [String: Int] {
-    let files = app.container.files
+  private func received(in container: SecureContainer) throws -> [String: Int] {
+    let files = container.files
     var counts: [String: Int] = [:]
-    for message in try app.container.inboxMessages() {
+    for message in try container.inboxMessages() {
       let directory = message.directory + "/out"
       guard let name = try files.contentsOfDirectory(atPath: directory).first else { continue }
       counts[name, default: 0] += 1
       let sizes = name.split(separator: " ").dropFirst().map { Int($0)! }
       for (file, size) in sizes.enumerated()
       where files.contents(atPath: "\(directory)/\(name)/\(file)") != contents(name, file, size) {
-        complaints.append("\(name)/\(file) of \(app.id) is not what was sent")
+        complaints.append("\(name)/\(file) is not what was sent")
       }
     }
     return counts
@@ -241,7 +251,7 @@ private final class Mail {
     let wanted = random.below(4)
     while begunCount < before + wanted, try await !isQuiet() { await Task.yield() }
     let ending = random.oneIn(2) ? sides : [sides[random.below(2)]]
-    for side in ending { try await end(side) }
+    for side in ending { try await end(side, sealed: random.oneIn(2)) }
     try changeContainers(ending)
     try await startBoth()
     for _ in 0..<random.below(3) {
@@ -291,7 +301,7 @@ private final class Mail {
     while try await !isQuiet() { try await Task.sleep(for: .milliseconds(5)) }
     for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
       guard let app = side.app else { continue }
-      let has = try received(by: app)
+      let has = try received(in: app.container)
       side.ever.formUnion(has.keys)
       let lost = side.due.subtracting(has.keys)
       if !lost.isEmpty { complaints.append("step \(number): \(side.id) does not have \(lost.sorted())") }

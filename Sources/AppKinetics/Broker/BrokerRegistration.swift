@@ -40,7 +40,8 @@ final class BrokerRegistration {
     isTakenBack = false
     core.broker.ask(.register(wanted)) { core, result in
       // The connection was about to end, which nobody knew: the next one registers.
-      if case .failure(let error) = result, error.code == .brokerUnavailable, core.life == .running,
+      let hasEnded = core.broker.phase != .up && core.life == .running && !core.broker.hasGivenUp
+      if case .failure(let error) = result, error.code == .brokerUnavailable, hasEnded,
         core.broker.mustConnect(for: starter)
       {
         return core.broker.connect()

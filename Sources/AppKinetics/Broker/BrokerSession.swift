@@ -47,15 +47,12 @@ final class BrokerSession {
   private struct Asked {
     let question: WireQuestion.OneOf_Kind
     let continuation: Continuation
-    /// Over a connection that ended before the answer.
+    /// It was asked before, over a connection that ended without an answer.
     var wasAsked = false
 
     /// Whether it may be asked over the next connection: the one that it was asked over was about to end, which nobody knew.
     var isWorthAnother: Bool {
-      switch question {
-      case .find, .unregister: !wasAsked
-      default: false
-      }
+      if case .find = question { !wasAsked } else { false }
     }
   }
   private var starters: [Starter] = []

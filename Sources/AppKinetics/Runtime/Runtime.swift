@@ -220,11 +220,11 @@ final class Runtime: Sendable {
         self.stop(done)
       }
     }
+    timer.set(to: options.clock.now + max(time, .zero))
     perform { _ in
       self.handlers.close()
       self.handlers.whenNone { rest.withLock { $0.take() }?() }
     }
-    timer.set(to: options.clock.now + max(time, .zero))
   }
 
   // MARK: Sending
