@@ -14,7 +14,9 @@ parser.add_argument("service_app", nargs="?", default="", help="the app; without
 parser.add_argument("--only", help="checks with this in their names")
 parser.add_argument("--log", help="a file for what the programs say")
 arguments = parser.parse_args()
-os.environ["OPENDYNAMICS_SERVICE_APP"] = arguments.service_app
+arguments.dynamics = os.path.abspath(arguments.dynamics)
+os.environ["OPENDYNAMICS_SERVICE_APP"] = arguments.service_app and os.path.abspath(arguments.service_app)
+os.environ["SWIFT_BACKTRACE"] = "enable=no"
 signal.signal(signal.SIGTERM, lambda *_: exit(1))
 
 import attacks_in_memory  # noqa: E402
@@ -25,6 +27,7 @@ import attacks_on_the_broker  # noqa: E402
 import check_noise  # noqa: E402
 import honest  # noqa: E402
 import honest_deliveries  # noqa: E402
+import sealed  # noqa: E402
 from world import Checks  # noqa: E402
 
 checks = Checks(arguments.dynamics, arguments.only, open(arguments.log, "ab") if arguments.log else None)
@@ -37,4 +40,5 @@ if arguments.service_app:
     checks.run(attacks_in_memory.CHECKS)
     checks.run(attacks_on_an_app.CHECKS)
     checks.run(attacks_on_a_consumer.CHECKS)
+    checks.run(sealed.CHECKS)
 checks.finish()

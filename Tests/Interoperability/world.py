@@ -69,7 +69,8 @@ class World:
 
     def spawn(self, *arguments):
         process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, bufsize=1)
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, bufsize=1,
+            cwd=self.directory)
         self.processes.append(process)
         return process
 

@@ -3,6 +3,7 @@
 // It offers `com.example.check` 1.0.0.0: `echo` (params and files), `fail`, `nothing`, `hold` (replies when it is cancelled), `later` (keeps the request) and `large` (a reply
 // of as many bytes as its params say). It says `ready`, and then answers each line `call APP_ID METHOD JSON` with a line that says what came of it, and each line
 // `answer REQUEST_ID JSON`, which replies to a request that is kept, with its files.
+// `use` opens, writes and reads in its container, and keeps all of it; `seal` closes the container at once, and `look` says what is thrown then.
 // The end of its input ends it.
 
 import AppKinetics
@@ -96,9 +97,53 @@ func answerKept(_ words: [Substring]) async -> String {
   }
 }
 
+/// What stands on the container, for as long as the process lives.
+var kept: [Any] = []
+
+@MainActor func use() throws -> String {
+  let file = try container.store.openFile("/marked", .readWrite, create: true)
+  // Nothing of it is in ordinary memory of this program's own.
+  var bytes = try SecretBytes(count: 1 << 20)
+  bytes.withUnsafeMutableBytes { Random.fill($0) }
+  _ = try bytes.withUnsafeBytes { try file.write($0, at: 0) }
+  try container.synchronize()
+  var target = try SecretBytes(count: 1 << 18)
+  _ = try target.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
+  let snapshot = try container.store.snapshot()
+  kept = [
+    file, snapshot, try snapshot.list("/"), try container.store.changes(at: "/"),
+    try container.store.list("/", recursively: true),
+  ]
+  return "used"
+}
+
+@MainActor func seal() throws -> String {
+  // This is not stored before.
+  var bytes = try SecretBytes(count: 1 << 20)
+  bytes.withUnsafeMutableBytes { Random.fill($0) }
+  if let file = kept.first as? OpenFile { _ = try bytes.withUnsafeBytes { try file.write($0, at: 1 << 20) } }
+  return "sealed " + (try container.close(.now, because: "sealed by a test").joined(separator: " "))
+}
+
+func look() -> String {
+  do {
+    _ = try container.store.list("/")
+    return "open"
+  } catch {
+    return
+      "\((error as? ContainerError)?.code.rawValue ?? "another"): \((error as? ContainerError)?.detail ?? "")"
+  }
+}
+
 while let line = readLine() {
   let words = line.split(separator: " ", maxSplits: 3)
-  say(words.first == "answer" ? await answerKept(words) : await call(words))
+  switch words.first {
+  case "answer": say(await answerKept(words))
+  case "use": say(try use())
+  case "seal": say(try seal())
+  case "look": say(look())
+  default: say(await call(words))
+  }
 }
 await services.stop()
 try container.close()
