@@ -6,12 +6,14 @@ import Locks
 /// A clock that a test moves: time limits, retries and dates of all apps that have it.
 ///
 /// ```swift
+/// import AppKineticsTesting
+///
 /// let clock = ManualClock()
 /// var options = TestApps.Options()
 /// options.clock = clock
 /// let apps = try await TestApps(options)
-/// // …
 /// clock.advance(by: .seconds(86_400))
+/// await apps.stop()
 /// ```
 ///
 /// What computes, and what travels between apps and the broker, takes the time that it takes.

@@ -373,10 +373,16 @@ final class PeerOutbox {
     let hasHandler = peer.core.outboxEndHandler != nil
     let (runtime, application) = (runtime, peer.application)
     runtime.fileQueue.async {
-      let message =
-        hasHandler
-        ? (try? OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true))
-          ?? OutboxMessage(unreadable: delivery, to: application) : nil
+      var message: OutboxMessage?
+      if hasHandler {
+        do {
+          message = try OutboxMessage(delivery.entry, in: runtime.container, includesFiles: true)
+        } catch  where Shortage.isOfClosedContainer(error) {
+          // With the next start it is offered again, and told then.
+        } catch {
+          message = OutboxMessage(unreadable: delivery, to: application)
+        }
+      }
       // What an earlier process sent most of.
       if end == .committed { delivery.files.tell(before: delivery.entry.fileCount) }
       var end = end
@@ -396,7 +402,7 @@ final class PeerOutbox {
         }
       }
       FailPoint.settled.pass()
-      runtime.perform { [end, isSettled] core in
+      runtime.perform { [end, isSettled, message] core in
         let peer = core.peers[application]
         // Who is told may end these services, and what is in the outbox then is offered again.
         if let message, let handler = core.outboxEndHandler {

@@ -106,7 +106,7 @@ extension Container {
   /// matches, and `invalidArgument` as `addKey` does.
   public func replaceKey(_ old: borrowing Credential, with new: borrowing Credential) throws {
     let (removed, added) = try KeyChanges(store: store).replace(old, with: new)
-    replaced(removed, by: added)
+    unlockedBy.withLock { if removed.contains($0) { $0 = added } }
   }
 
   /// Removes the keys that match the credential and returns their number. Throws `invalidArgument`

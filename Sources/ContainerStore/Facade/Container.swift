@@ -22,7 +22,7 @@ public final class Container: ContainerReading {
   public let reader: ContainerReader
   let writeBack: WriteBack
   let messages: Messages
-  private let unlockedBy: Guarded<Identifier>
+  let unlockedBy: Guarded<Identifier>
   private let observers: ChangeObservers
 
   private init(_ opened: OpenedStore, with key: Identifier) {
@@ -114,10 +114,6 @@ public final class Container: ContainerReading {
 
   /// The id of the key that opened the container, or of the one that has replaced it since.
   public var openingKey: Identifier { unlockedBy.withLock { $0 } }
-
-  func replaced(_ keys: [Identifier], by key: Identifier) {
-    unlockedBy.withLock { if keys.contains($0) { $0 = key } }
-  }
 
   /// A read-only view of the current state that does not change while the container does, for
   /// instance for a backup.
