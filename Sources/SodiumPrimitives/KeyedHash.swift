@@ -55,7 +55,7 @@ public enum KeyedHash {
     precondition(
       key.count == 32 && input.count == 16 && output.count == 32, "HChaCha20 takes 32 and 16 bytes")
     crypto_core_hchacha20(output.bytePointer, input.bytePointer, key.bytePointer, nil)
-    wipeStack(512)
+    wipeStack(256)
   }
 
   /// The ChaCha20 (IETF) key stream under a nonce of zeros, from block 0.
@@ -65,7 +65,7 @@ public enum KeyedHash {
       nonce.initializeMemory(as: UInt8.self, repeating: 0)
       crypto_stream_chacha20_ietf(
         output.bytePointer, UInt64(output.count), nonce.bytePointer, key.bytePointer)
-      wipeStack(512)
+      wipeStack(256)
     }
   }
 

@@ -12,14 +12,14 @@ public struct SecretKey: ~Copyable, @unchecked Sendable {
   public init(
     in pool: KeyPool = .shared, _ fill: (UnsafeMutableRawBufferPointer) -> Void
   ) throws(CryptoError) {
-    try self.init(in: pool, else: { $0 }) { slot throws(CryptoError) in fill(slot) }
+    try self.init(in: pool, else: { $0 }, fill: { slot throws(CryptoError) in fill(slot) })
   }
 
   /// The same for a computation that may fail. It is inside of the gate, for which the memory was taken before. `failure` makes an error
   /// of what the pool says.
   public init<E: Error>(
     in pool: KeyPool, else failure: (CryptoError) -> E,
-    _ fill: (UnsafeMutableRawBufferPointer) throws(E) -> Void
+    fill: (UnsafeMutableRawBufferPointer) throws(E) -> Void
   ) throws(E) {
     let slot: UnsafeMutableRawBufferPointer
     do throws(CryptoError) { slot = try pool.take() } catch { throw failure(error) }

@@ -75,6 +75,6 @@ public struct SecretStreamState: ~Copyable {
   @inline(__always)
   public mutating func wipe() {
     withUnsafeMutableBytes(of: &raw) { sodium_memzero($0.baseAddress, $0.count) }
-    wipeStack(512)
+    wipeStack(256)
   }
 }

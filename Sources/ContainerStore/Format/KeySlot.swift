@@ -181,12 +181,14 @@ struct KeySlot: Equatable {
     guard let key = try fittingKey(credential, containerID: containerID, hashing) else { return nil }
     do {
       // Not when the pool was shut during the hash.
-      return try SecretKey(in: pool, else: { $0 as any Error }) { target in
-        var root = try SealedMessage.open(
-          sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: .once())
-        defer { root.withUnsafeMutableBytes { wipe($0) } }
-        target.copyBytes(from: root)
-      }
+      return try SecretKey(
+        in: pool, else: { $0 as any Error },
+        fill: { target in
+          var root = try SealedMessage.open(
+            sealedKey, key: Self.wrapKey(key), ad: Self.ad(containerID, bound), cipher: .once())
+          defer { root.withUnsafeMutableBytes { wipe($0) } }
+          target.copyBytes(from: root)
+        })
     } catch CryptoError.notAuthentic {
       throw ContainerError(.superblockAltered, detail: "a key slot fits the key and does not open")
     }

@@ -82,9 +82,11 @@ extension Store {
     var copy: SecretKey?
     try reportingIO {
       try commitLog.withLock { log in
-        copy = try SecretKey(in: pool, else: { $0 }) { target throws(CryptoError) in
-          try log.superblock.rootKey.withUnsafeBytes { target.copyMemory(from: $0) }
-        }
+        copy = try SecretKey(
+          in: pool, else: { $0 },
+          fill: { target throws(CryptoError) in
+            try log.superblock.rootKey.withUnsafeBytes { target.copyMemory(from: $0) }
+          })
       }
     }
     return copy!
