@@ -129,10 +129,15 @@ public final class TestApps: Sendable {
     return try await app(application, options)
   }
 
+  /// The raw key of all containers.
+  package static func containerKey() throws -> SecretBytes {
+    try SecretBytes(utf8: String(repeating: "k", count: 32))
+  }
+
   private func app(_ application: Application, _ options: AppServices.Options) async throws -> TestApp {
     let place = directory.appendingPathComponent(application.id.text)
     let services = try await BlockingCall.run {
-      let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+      let key = try Self.containerKey()
       let container =
         FileManager.default.fileExists(atPath: place.path)
         ? try SecureContainer.open(at: place, rawKey: key)

@@ -1,5 +1,6 @@
 import CPosix
 import ContainerStore
+import ServiceBroker
 import SodiumPrimitives
 
 #if canImport(FoundationEssentials)
@@ -192,11 +193,10 @@ final class BenchWorkshop {
     #else
       let options: [String] = []
     #endif
-    var words = (["/bin/cp"] + options + [place("plain"), place("copy")]).map { strdup($0) }
-    defer { for word in words { free(word) } }
-    words.append(nil)
     var process: pid_t = 0
-    let spawned = cposix_spawn_detached(&process, words, nil)
+    let spawned = withCStrings(["/bin/cp"] + options + [place("plain"), place("copy")]) {
+      cposix_spawn_detached(&process, $0, nil)
+    }
     guard spawned == 0 else { throw CommandError.native("start", "/bin/cp", -spawned) }
     var status: Int32 = 0
     while waitpid(process, &status, 0) < 0, errno == EINTR {}

@@ -128,8 +128,10 @@ final class Interruption: Sendable {
   }
 }
 
-/// Waits until the descriptor can be read. Throws `cancelled` when a signal comes first.
-func waitForInput(_ descriptor: Int32) throws {
+/// Waits until the descriptor can be read, for so many milliseconds at most where that is not negative: then returns false. Throws
+/// `cancelled` when a signal comes first.
+@discardableResult
+func waitForInput(_ descriptor: Int32, atMost milliseconds: Int32 = -1) throws -> Bool {
   let interruption = Interruption.shared
   while true {
     if interruption.cancellation.isCancelled { throw ContainerError(.cancelled) }
@@ -138,7 +140,9 @@ func waitForInput(_ descriptor: Int32) throws {
       pollfd(fd: interruption.wakeDescriptor, events: Int16(POLLIN), revents: 0),
     ]
     // Where poll cannot wait for this kind of descriptor, read(2) will.
-    guard poll(&polled, 2, -1) >= 0 || errno == EINTR else { return }
-    if polled[0].revents != 0, !interruption.cancellation.isCancelled { return }
+    let count = poll(&polled, 2, milliseconds)
+    if count == 0 { return false }
+    guard count > 0 || errno == EINTR else { return true }
+    if polled[0].revents != 0, !interruption.cancellation.isCancelled { return true }
   }
 }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import ServiceBroker
 
 #if canImport(Glibc)
   import Glibc
@@ -26,9 +27,7 @@ struct PushCommand: ParsableCommand {
   /// Becomes `dynamics-push` with these words. Throws `pushMissing`.
   static func handOver(_ arguments: [String]) throws -> Never {
     for path in candidates() where access(path, X_OK) == 0 {
-      var words = ([program] + arguments).map { strdup($0) }
-      words.append(nil)
-      execv(path, &words)
+      withCStrings([program] + arguments) { _ = execv(path, $0) }
       throw CommandError.native("run", path, errno)
     }
     throw CommandError(.pushMissing)
@@ -41,7 +40,7 @@ struct PushCommand: ParsableCommand {
       directories.append(String(cString: own).split(separator: "/").dropLast().map { "/" + $0 }.joined())
       free(own)
     }
-    let path = getenv("PATH").map { String(cString: $0) } ?? ""
+    let path = Environment.value("PATH") ?? ""
     directories += path.split(separator: ":").map(String.init)
     return directories.map { $0 + "/" + program }
   }

@@ -46,7 +46,7 @@ struct RemoveKeyCommand: ParsableCommand {
     try withContainer(at: dir, secret, mode: .readWrite) { container in
       if key.isGiven {
         let id = try key.key(of: container).id
-        // Whoever removes one by its name has shown that another one opens the container.
+        // The key in use stays: nobody has shown yet that another one opens the container.
         guard id != container.openingKey else { throw CommandError(.keyInUse) }
         return try container.removeKey(id: id)
       }

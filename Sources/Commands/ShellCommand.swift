@@ -1,5 +1,6 @@
 import CPosix
 import ContainerStore
+import ServiceBroker
 import SodiumPrimitives
 
 #if canImport(Glibc)
@@ -22,7 +23,7 @@ struct ShellCommand: ~Copyable {
 
   /// A password manager prints notes behind the password; nobody prints as much as this.
   private static let outputByteCountMax = 1 << 20
-  /// What the command has started may go on, and keep its output open.
+  /// The time between two looks whether the command has ended: programs that it has started may keep its output open.
   private static let lookMilliseconds: Int32 = 20
 
   /// Starts it.
@@ -31,10 +32,10 @@ struct ShellCommand: ~Copyable {
     guard pipe(&ends) == 0 else { throw CommandError.native("pipe", "/bin/sh", errno) }
     for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
     defer { close(ends[1]) }
-    // Whoever started this program may have had its children reaped unseen.
+    // The parent of this program may ignore the signal, and then nobody hears how a child ended.
     signal(SIGCHLD, SIG_DFL)
     var process: pid_t = 0
-    let spawned = Self.withPointers(["/bin/sh", "-c", command]) {
+    let spawned = withCStrings(["/bin/sh", "-c", command]) {
       cposix_spawn_printing(&process, ends[1], $0, Self.environment())
     }
     guard spawned == 0 else {
@@ -62,14 +63,6 @@ struct ShellCommand: ~Copyable {
     return kept + [nil]
   }
 
-  private static func withPointers<R>(
-    _ words: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R
-  ) -> R {
-    let pointers = words.map { strdup($0) }
-    defer { for pointer in pointers { free(pointer) } }
-    return body(pointers + [nil])
-  }
-
   /// Fills the buffer with the begin of the output, the first line or more, and returns how much there was. Throws
   /// `passphraseCommandFailed` when the command does not end with 0, and `cancelled` when a signal comes.
   consuming func firstLine(into buffer: inout SecretBytes) throws -> Int {
@@ -91,7 +84,7 @@ struct ShellCommand: ~Copyable {
     var (count, restCount) = (0, 0)
     while true {
       let hasEnded = status != nil
-      guard try hasOutput(hasEnded ? 0 : Self.lookMilliseconds) else {
+      guard try waitForInput(output, atMost: hasEnded ? 0 : Self.lookMilliseconds) else {
         if hasEnded { return count }
         try wait(0)
         continue
@@ -113,15 +106,6 @@ struct ShellCommand: ~Copyable {
         throw CommandError(.passphraseCommandFailed, detail: "it prints more than 1 MiB")
       }
     }
-  }
-
-  private func hasOutput(_ milliseconds: Int32) throws -> Bool {
-    if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
-    var polled = [
-      pollfd(fd: output, events: Int16(POLLIN), revents: 0),
-      pollfd(fd: Interruption.shared.wakeDescriptor, events: Int16(POLLIN), revents: 0),
-    ]
-    return poll(&polled, 2, milliseconds) > 0 && polled[0].revents != 0
   }
 
   /// Asks whether it has ended, after so long at most.

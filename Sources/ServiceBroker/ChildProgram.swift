@@ -94,14 +94,6 @@ final class ChildProgram: Sendable {
     return status == 0 ? process : nil
   }
 
-  private static func withCStrings<R>(
-    _ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> R
-  ) -> R {
-    let pointers = texts.map { strdup($0) }
-    defer { for pointer in pointers { free(pointer) } }
-    return body(pointers + [nil])
-  }
-
   // MARK: The environment of apps
 
   /// What of the broker's environment an app gets that it starts: who the user is and where things are. Whatever else the broker was
@@ -118,4 +110,13 @@ final class ChildProgram: Sendable {
     "HOME", "USER", "LOGNAME", "SHELL", "PATH", "TMPDIR", "TZ", "LANG", "DISPLAY", "WAYLAND_DISPLAY",
     "DBUS_SESSION_BUS_ADDRESS",
   ]
+}
+
+/// Lends `body` words as the calls take them that start a program: a list that ends with nil.
+package func withCStrings<R>(_ texts: [String], _ body: ([UnsafeMutablePointer<CChar>?]) throws -> R) rethrows
+  -> R
+{
+  let pointers = texts.map { strdup($0) }
+  defer { for pointer in pointers { free(pointer) } }
+  return try body(pointers + [nil])
 }

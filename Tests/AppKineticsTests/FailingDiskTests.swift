@@ -69,7 +69,7 @@ private struct FailingDelivery {
     let services: AppServices
 
     init(_ id: String, on io: RecordingIO, isNew: Bool, in world: TestApps) throws {
-      let key = try Credential.rawKey(SecretBytes(utf8: String(repeating: "k", count: 32)))
+      let key = try Credential.rawKey(TestApps.containerKey())
       self.io = io
       container = SecureContainer(
         isNew ? try Container.create(io: io, credential: key) : try Container.open(io: io, credential: key))

@@ -188,7 +188,7 @@ struct PeerKeyTests {
       try await stop(consumer)
 
       // By a tool, while the app does not run.
-      let key = try SecretBytes(utf8: String(repeating: "k", count: 32))
+      let key = try TestApps.containerKey()
       let container = try await SecureContainer.open(
         at: world.directory.appendingPathComponent(consumerID), rawKey: key)
       #expect(try OutboxMessage.all(in: container).map(\.state) == [.held])

@@ -87,7 +87,7 @@ struct ProcessTests {
         #expect(try String(contentsOf: errors(app, world), encoding: .utf8).contains("shortage at \(point)"))
         let container = try await SecureContainer.open(
           at: world.directory.appendingPathComponent(app.id),
-          rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
+          rawKey: TestApps.containerKey())
         let arrived = try container.files.subpathsOfDirectory(atPath: "/Inbox").filter { $0.hasSuffix(file) }
         #expect(arrived.count == 1, "\(arrived)")
         #expect(try container.store.verify().findings.isEmpty)

@@ -59,7 +59,7 @@ struct PutBackTests {
       let original = try await world.start("com.example.consumer")
       try await send("original", original.services).delivered()
       let container = try await SecureContainer.open(
-        at: copy, rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
+        at: copy, rawKey: TestApps.containerKey())
       var options = AppServices.Options()
       options.broker = world.socketPath
       let second = try await AppServices(
@@ -169,7 +169,7 @@ private final class Mail {
     side.app = nil
     guard sealed else { return }
     let again = try await SecureContainer.open(
-      at: container(side), rawKey: SecretBytes(utf8: String(repeating: "k", count: 32)))
+      at: container(side), rawKey: TestApps.containerKey())
     side.ever.formUnion(try received(in: again).keys)
     try await again.close()
   }

@@ -176,7 +176,7 @@ struct UnclaimedReplyTests {
     _ world: TestApps, _ messages: [WireOffer], clock: ManualClock = ManualClock()
   ) throws -> (io: RecordingIO, services: AppServices) {
     let io = RecordingIO()
-    let key = try Credential.rawKey(SecretBytes(utf8: String(repeating: "k", count: 32)))
+    let key = try Credential.rawKey(TestApps.containerKey())
     let store = try Container.create(io: io, credential: key)
     for message in messages {
       try store.keepUnclaimed(

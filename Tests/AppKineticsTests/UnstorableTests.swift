@@ -67,7 +67,7 @@ struct UnstorableTests {
       let consumer = try await world.start("com.example.consumer")
       try consumer.put("one", at: "/one")
       let disk = RecordingIO()
-      let key = try Credential.rawKey(SecretBytes(utf8: String(repeating: "k", count: 32)))
+      let key = try Credential.rawKey(TestApps.containerKey())
       let container = SecureContainer(try Container.create(io: disk, credential: key))
       var options = AppServices.Options()
       options.broker = world.socketPath

@@ -193,21 +193,13 @@
         goOn.wait()
         return nil
       }
-      let changing = Guarded<(any Error)?>(nil)
-      let ended = DispatchSemaphore(value: 0)
-      Thread.detachNewThread {
-        do { try container.replaceKey(testCredential(1), with: testCredential(2)) } catch {
-          changing.withLock { $0 = error }
-        }
-        ended.signal()
-      }
+      let changing = inBackground { try container.replaceKey(testCredential(1), with: testCredential(2)) }
       hangs.wait()
       let begin = ContinuousClock.now
       try container.close(.now, because: "a test")
       #expect(begin.duration(to: .now) < .seconds(5))
       goOn.signal()
-      ended.wait()
-      #expect((changing.withLock { $0 } as? ContainerError)?.code == .closed)
+      expectError(.closed) { try changing() }
       // The sync itself, and nothing else.
       let count = try #require(place.withLock { $0 })
       #expect(io.log[count...] == [.synchronize("superblock")])

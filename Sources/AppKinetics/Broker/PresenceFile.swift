@@ -24,7 +24,7 @@ struct PresenceFile {
   /// The broker that the container trusts.
   let brokerKey: Data
 
-  private static let name = "presence.json"
+  private static let name = presenceFileName
   private static let version = 1
   /// Ids and users are shorter.
   private static let byteCountMax = 8 << 10

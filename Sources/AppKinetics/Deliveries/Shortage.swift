@@ -46,8 +46,7 @@ enum Shortage {
       ContainerError.noSuchFile:
       false
     case is ContainerError, is IOFailure: !isReason(of: error)
-    case CryptoError.keysWiped: true
-    default: false
+    default: isOfClosedContainer(error)
     }
   }
 

@@ -25,41 +25,13 @@ public protocol AppTimer: AnyObject, Sendable {
 extension AppClock {
   /// Waits for so long, or until the task is cancelled: then throws `CancellationError`.
   public func sleep(for time: Duration) async throws {
-    let sleeper = Sleeper()
-    let timer = makeTimer { sleeper.end(.success(())) }
+    let (wakes, waking) = AsyncStream.makeStream(of: Void.self)
+    let timer = makeTimer { waking.finish() }
     defer { timer.cancel() }
     timer.set(to: now + time)
-    try await withTaskCancellationHandler {
-      try await withCheckedThrowingContinuation { sleeper.begin($0) }
-    } onCancel: {
-      sleeper.end(.failure(CancellationError()))
-    }
-  }
-
-}
-
-/// A task that sleeps, and the first of what ends that.
-private final class Sleeper: Sendable {
-  private struct State {
-    var continuation: CheckedContinuation<Void, any Error>?
-    var result: Result<Void, any Error>?
-  }
-  private let state = Guarded(State())
-
-  func begin(_ continuation: CheckedContinuation<Void, any Error>) {
-    let result = state.withLock { state in
-      if state.result == nil { state.continuation = continuation }
-      return state.result
-    }
-    if let result { continuation.resume(with: result) }
-  }
-
-  func end(_ result: Result<Void, any Error>) {
-    let continuation = state.withLock { state in
-      if state.result == nil { state.result = result }
-      return state.continuation.take()
-    }
-    continuation?.resume(with: result)
+    // It ends with the task, too.
+    for await _ in wakes {}
+    try Task.checkCancellation()
   }
 }
 

@@ -9,7 +9,7 @@ final class RuntimeClock: Sendable {
 
   deinit { stop() }
 
-  /// Only goes on.
+  /// Milliseconds of a clock that only goes on.
   var now: UInt64 { clock.now.milliseconds }
 
   /// Calls from now on when it is to wake somebody.

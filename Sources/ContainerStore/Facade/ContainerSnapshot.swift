@@ -21,7 +21,7 @@ extension ContainerReader {
       try store.flush(durably: store.options.durability != .none)
     }
     return ContainerSnapshot(
-      try openedStore(store.io.io, from: store.opening, mode: .readOnly, options: store.options) {
+      try openedStore(store.io.unfenced, from: store.opening, mode: .readOnly, options: store.options) {
         slot, pool in
         guard slot.containerID == store.id else {
           throw ContainerError(.notAContainer, path: store.place)

@@ -31,16 +31,15 @@ struct Closing: Sendable {
     store.retakeReserve(atClosing: true)
   }
 
-  private func end() {
+  /// Ends everything that was not ended before.
+  func end() {
     store.keyPool.shut()
     store.opening.fence.shut()
     becomeQuiet()
-    store.workers.threads.stop()
-    forget()
-    forgetCatalog()
+    endMemory()
   }
 
-  /// Nothing of this opening may reach the disk once another one can have the lock.
+  /// Waits for changes that are under way, and only then gives the lock back: another opening may write from there on.
   private func becomeQuiet() {
     store.opening.fence.wait()
     store.lockFile.unlock(LockRange(offset: 0, count: 0))
@@ -71,15 +70,17 @@ struct Closing: Sendable {
         store.backgroundWork.wait()
         store.compactor.wait()
         store.commitLog.withLock { $0.isClosed = true }
-        store.workers.threads.stop()
-        // Threads that were under way have put back what they had.
-        forget()
-        forgetCatalog()
+        endMemory()
       }
     }
   }
 
-  private func forgetCatalog() { store.catalogState.withLock { $0.forget() } }
+  /// Threads that were under way have put back what they had when they are stopped.
+  private func endMemory() {
+    store.workers.threads.stop()
+    forget()
+    store.catalogState.withLock { $0.forget() }
+  }
 
   /// Commits the pending changes, and names the journal's end, or tables in its place, in the
   /// superblock.

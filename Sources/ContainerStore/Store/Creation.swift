@@ -16,7 +16,7 @@ enum Creation {
     io: any BlockIO, credential: borrowing Credential, label: String?, options: ContainerOptions
   ) throws {
     try KeySlot.check(credential, parameters: options.passwordHash)
-    _ = try KeyTable.bytes(label)
+    let label = try KeyTable.bytes(label)
     do { try Destruction.goOn(io) } catch let failure as IOFailure {
       throw ContainerError.from(failure).with(path: io.place)
     }
@@ -66,7 +66,7 @@ enum Creation {
     }
   }
 
-  /// The same where a destruction was begun: the creation goes on with that first.
+  /// Throws `alreadyExists` where a creation would. A destruction that was begun is no obstacle: the creation finishes it first.
   static func requirePossible(_ io: any BlockIO) throws(ContainerError) {
     if (try? Destruction.isBegun(io)) == true { return }
     try requireUnfinished(io)
@@ -106,7 +106,7 @@ enum Creation {
   }
 
   private static func layDown(
-    io: any BlockIO, credential: borrowing Credential, label: String?, options: ContainerOptions
+    io: any BlockIO, credential: borrowing Credential, label: [UInt8], options: ContainerOptions
   ) throws {
     let pool = KeyPool()
     defer { pool.shut() }
@@ -138,7 +138,7 @@ enum Creation {
       ) { records.isEmpty ? nil : records.removeFirst() }
     ]
     body.generations = [generation]
-    body.keyLabels[0] = try KeyTable.bytes(label)
+    body.keyLabels[0] = label
     try file.synchronizeNew()
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID

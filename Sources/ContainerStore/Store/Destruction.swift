@@ -1,15 +1,16 @@
 import EncryptedFile
 import SodiumPrimitives
 
+/// A file that services keep in a container's directory: the key of the app's presence, in the clear (BROKER-PROTOCOL.md, "Keys"). Beside it, with
+/// `.new` behind the name, is the next one while it is written.
+package let presenceFileName = "presence.json"
+
 /// The destruction of a container (CONTAINER-FORMAT.md, "Destroying"): its key slots first, then its name, then the rest.
 ///
 /// Once its key slots are overwritten, a creation or another destruction finishes it.
 enum Destruction {
   /// What the superblock is called once its key slots are overwritten.
   static let name = "destroyed"
-
-  /// Files that others keep in the directory with secrets in them: the key of an app's presence.
-  private static let secretsOfOthers = ["presence.json", "presence.json.new"]
 
   /// See ``Container/destroy(at:id:)``.
   static func run(_ io: any BlockIO, id: Identifier, acknowledge: () -> Void = {}) throws {
@@ -34,36 +35,23 @@ enum Destruction {
       guard let begun = try io.openIfReadable(name, .read) else { throw error }
       file = begun
     }
-    guard let id = try slots(of: file).lazy.compactMap(SuperblockSlot.containerID).first else {
+    guard let id = try Superblock.slots(of: file).compactMap({ $0.flatMap(SuperblockSlot.containerID) }).first
+    else {
       throw ContainerError(.notAContainer, path: io.place)
     }
     return id
-  }
-
-  /// The bytes of the slots that the system reads. Throws when it reads neither.
-  private static func slots(of file: any BlockFile) throws(IOFailure) -> [[UInt8]] {
-    var slots: [[UInt8]] = []
-    var refusal: IOFailure?
-    for offset in SuperblockSlot.offsets {
-      do throws(IOFailure) { slots.append(try file.read(SuperblockSlot.byteCount, at: offset)) } catch {
-        guard error.isOfFile else { throw error }
-        refusal = error
-      }
-    }
-    if let refusal, slots.isEmpty { throw refusal }
-    return slots
   }
 
   /// Whether the key slots there are overwritten, in the superblock itself or, where there is none, in what it is called then.
   static func isBegun(_ io: any BlockIO) throws(IOFailure) -> Bool {
     let place = try io.identity(of: Superblock.name) == nil ? name : Superblock.name
     guard let file = try io.openIfReadable(place, .read) else { return false }
-    let slots = try slots(of: file)
-    let isOverwritten = slots.contains { slot in
+    let slots = try Superblock.slots(of: file)
+    let isOverwritten = slots.compactMap(\.self).contains { slot in
       slot.count == SuperblockSlot.byteCount && SuperblockSlot.containerID(in: slot) != nil
         && slot.dropFirst(SuperblockSlot.keySlotsOffset).allSatisfy { $0 == 0 }
     }
-    return isOverwritten && slots.allSatisfy { SuperblockSlot.read($0).isLost }
+    return isOverwritten && slots.allSatisfy { Superblock.reading($0).isLost }
   }
 
   /// Finishes one that was begun, if there is one.
@@ -93,7 +81,7 @@ enum Destruction {
   private static func finish(_ io: any BlockIO, acknowledge: () -> Void = {}) throws {
     let isNamed = try io.identity(of: Superblock.name) != nil
     try overwrite(try io.open(isNamed ? Superblock.name : name, .readWrite))
-    for name in secretsOfOthers { try? io.remove(name) }
+    for name in [presenceFileName, presenceFileName + ".new"] { try? io.remove(name) }
     if isNamed {
       try io.rename(Superblock.name, to: name)
       try io.synchronizeDirectory("")

@@ -48,11 +48,20 @@ struct KeyTable: Equatable {
     _ credential: borrowing Credential, label: [UInt8], rootKey: borrowing SecretKey,
     _ options: ContainerOptions
   ) throws -> Identifier {
-    guard let free = slots.firstIndex(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
+    guard slots.contains(where: { $0 == nil }) else { throw ContainerError(.noFreeKeySlot) }
     try requireFree(label)
     guard try places(openedBy: credential, options).isEmpty else {
       throw ContainerError(.invalidArgument, detail: "this key opens the container already")
     }
+    return try insert(credential, label: label, rootKey: rootKey, options)
+  }
+
+  /// Into a slot that is empty, for a credential that opens none.
+  private mutating func insert(
+    _ credential: borrowing Credential, label: [UInt8], rootKey: borrowing SecretKey,
+    _ options: ContainerOptions
+  ) throws -> Identifier {
+    let free = slots.firstIndex { $0 == nil }!
     let slot = try KeySlot.make(
       credential, parameters: options.passwordHash, rootKey: rootKey, containerID: containerID)
     (slots[free], labels[free]) = (slot, label)
@@ -75,7 +84,7 @@ struct KeyTable: Equatable {
     let label = removed.map { labels[$0] }.first { !$0.isEmpty } ?? []
     let ids = removed.map { slots[$0]!.id }  // a place of a slot that opened
     empty(removed)
-    return (ids, try add(new, label: label, rootKey: rootKey, options))
+    return (ids, try insert(new, label: label, rootKey: rootKey, options))
   }
 
   /// Removes the slots that the credential opens, and returns their number. Throws `invalidArgument` when none would be left.

@@ -183,13 +183,8 @@ final class Store: Sendable {
 
   deinit {
     try? close()
-    // One that a seal has shut without having seen the store.
-    opening.fence.shut()
-    opening.fence.wait()
-    Openings.shared.remove(opening)
-    openRuns.close()
-    observers.finish()
-    workers.threads.stop()
+    // A seal may have shut the opening without having seen the store.
+    Closing(store: self).end()
   }
 
   // MARK: Close

@@ -38,23 +38,30 @@ enum Superblock {
     }
   }
 
+  /// The bytes of the slots; nil for one that the system does not read. Throws when it reads neither.
+  static func slots(of file: any BlockFile) throws(IOFailure) -> [[UInt8]?] {
+    var slots: [[UInt8]?] = []
+    var refusal: IOFailure?
+    for offset in SuperblockSlot.offsets {
+      do throws(IOFailure) { slots.append(try file.read(SuperblockSlot.byteCount, at: offset)) } catch {
+        guard error.isOfFile else { throw error }
+        slots.append(nil)
+        refusal = refusal ?? error
+      }
+    }
+    if let refusal, !slots.contains(where: { $0 != nil }) { throw refusal }
+    return slots
+  }
+
   /// A slot that the system does not read is as good as torn, unless it reads neither.
   static func read(_ file: any BlockFile) throws(IOFailure) -> [SuperblockSlot.Reading] {
-    var readings: [SuperblockSlot.Reading] = []
-    var refusals: [IOFailure] = []
-    for offset in SuperblockSlot.offsets {
-      let bytes: [UInt8]
-      do throws(IOFailure) { bytes = try file.read(SuperblockSlot.byteCount, at: offset) } catch {
-        guard error.isOfFile else { throw error }
-        readings.append(.torn)
-        refusals.append(error)
-        continue
-      }
-      let isCut = bytes.count < SuperblockSlot.byteCount && bytes.starts(with: SuperblockSlot.magic)
-      readings.append(isCut ? .torn : SuperblockSlot.read(bytes))
-    }
-    if refusals.count == readings.count { throw refusals[0] }
-    return readings
+    try slots(of: file).map(reading)
+  }
+
+  static func reading(_ slot: [UInt8]?) -> SuperblockSlot.Reading {
+    guard let slot else { return .torn }
+    let isCut = slot.count < SuperblockSlot.byteCount && slot.starts(with: SuperblockSlot.magic)
+    return isCut ? .torn : SuperblockSlot.read(slot)
   }
 
   /// The slot to use, chosen before any key is tried, and the findings about the other slot. While

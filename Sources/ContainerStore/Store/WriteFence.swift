@@ -29,7 +29,8 @@ final class WriteFence: Sendable {
 /// The files of a container behind a fence.
 final class FencedIO: BlockIO {
   /// The files without the fence, for another opening.
-  let io: any BlockIO
+  var unfenced: any BlockIO { io }
+  private let io: any BlockIO
   private let fence: WriteFence
 
   init(_ io: any BlockIO, _ fence: WriteFence) { (self.io, self.fence) = (io, fence) }
