@@ -16,7 +16,7 @@ import Locks
 /// await apps.stop()
 /// ```
 ///
-/// What computes, and what travels between apps and the broker, takes the time that it takes.
+/// Computing, and the way between apps and the broker, still take their own time.
 public final class ManualClock: AppClock {
   fileprivate struct State {
     var now = Duration.seconds(1_000)
@@ -25,6 +25,8 @@ public final class ManualClock: AppClock {
     var lastNumber = 0
   }
   private let state: Guarded<State>
+  /// Held while somebody is woken. A body may move the clock.
+  private let waking = NSRecursiveLock()
 
   /// A clock whose date is this one until it is moved.
   public init(date: Date = Date()) { state = Guarded(State(date: date)) }
@@ -32,27 +34,21 @@ public final class ManualClock: AppClock {
   public var now: Duration { state.withLock { $0.now } }
   public var date: Date { state.withLock { $0.date } }
 
-  /// When the next timer wakes somebody; nil when none is set.
-  public var nextWake: Duration? { state.withLock { $0.timers.values.map(\.time).min() } }
+  /// When the next timer will wake somebody; nil when none is set. One whose time has come already is not among these.
+  public var nextWake: Duration? {
+    state.withLock { state in state.timers.values.map(\.time).filter { $0 > state.now }.min() }
+  }
 
-  /// Lets so much time pass, on the wall too, and wakes on the way, in their order and on this thread, whoever asked for it.
+  /// Lets so much time pass, on the wall too. When it returns everybody was woken who asked for it until then, in their order.
   public func advance(by time: Duration) {
     precondition(time >= .zero, "time only goes on")
-    let end = now + time
-    while true {
-      let due: ManualTimer? = state.withLock { state in
-        let next = state.timers.values.min { ($0.time, $0.number) < ($1.time, $1.number) }
-        guard let next, next.time <= end else {
-          state.move(to: max(state.now, end))
-          return nil
-        }
-        state.move(to: max(state.now, next.time))
-        state.timers.removeValue(forKey: ObjectIdentifier(next.timer))
-        return next.timer
-      }
-      guard let due else { return }
-      due.wake()
-    }
+    wake(until: now + time)
+  }
+
+  private func wake(until end: Duration) {
+    waking.lock()
+    defer { waking.unlock() }
+    while let due = state.withLock({ $0.takeNext(until: end) }) { due.wake() }
   }
 
   /// Sets the wall clock, as somebody may at any time; nobody is woken.
@@ -60,18 +56,14 @@ public final class ManualClock: AppClock {
 
   public func makeTimer(_ wake: @escaping @Sendable () -> Void) -> any AppTimer { ManualTimer(self, wake) }
 
-  /// A time that has come wakes at once, on another thread.
+  /// For a time that has come: at once, on another thread, unless the clock is moved before that.
   fileprivate func set(_ timer: ManualTimer, to time: Duration) {
-    let isDue = state.withLock { state in
-      guard time > state.now else {
-        state.timers[ObjectIdentifier(timer)] = nil
-        return true
-      }
+    let now = state.withLock { state in
       state.lastNumber += 1
       state.timers[ObjectIdentifier(timer)] = (time, state.lastNumber, timer)
-      return false
+      return state.now
     }
-    if isDue { DispatchQueue.global().async { timer.wake() } }
+    if time <= now { DispatchQueue.global().async { self.wake(until: now) } }
   }
 
   fileprivate func remove(_ timer: ManualTimer) {
@@ -80,6 +72,18 @@ public final class ManualClock: AppClock {
 }
 
 extension ManualClock.State {
+  /// The next timer whose time comes until then; without one it is then.
+  fileprivate mutating func takeNext(until end: Duration) -> ManualTimer? {
+    let next = timers.values.min { ($0.time, $0.number) < ($1.time, $1.number) }
+    guard let next, next.time <= end else {
+      move(to: max(now, end))
+      return nil
+    }
+    move(to: max(now, next.time))
+    timers.removeValue(forKey: ObjectIdentifier(next.timer))
+    return next.timer
+  }
+
   fileprivate mutating func move(to time: Duration) {
     let (seconds, attoseconds) = (time - now).components
     date += Double(seconds) + Double(attoseconds) / 1e18
