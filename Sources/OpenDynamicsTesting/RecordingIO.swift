@@ -36,6 +36,7 @@ package final class RecordingIO: BlockIO {
     var disk: DiskImage
     var log: [Operation] = []
     var fault: Fault?
+    var syncObserver: (@Sendable (String) -> Void)?
     var callFault: CallFault?
     var callCount = 0
     var preallocatedPaths: [String] = []
@@ -119,6 +120,11 @@ package final class RecordingIO: BlockIO {
       state.callFault = fault
       state.callCount = 0
     }
+  }
+
+  /// Calls `body` with the path before every later sync of a file. It may block that sync; other calls go on.
+  package func setSyncObserver(_ body: (@Sendable (String) -> Void)?) {
+    state.withLock { $0.syncObserver = body }
   }
 
   private func perform(_ operation: Operation, _ name: String, _ path: String) throws(IOFailure) {
@@ -233,7 +239,10 @@ package final class RecordingIO: BlockIO {
     func truncate(to size: UInt64) throws(IOFailure) {
       try perform("ftruncate") { .truncate($0, size: size) }
     }
-    func synchronize() throws(IOFailure) { try perform("fdatasync") { .synchronize($0) } }
+    func synchronize() throws(IOFailure) {
+      io.state.withLock { $0.syncObserver }?(path)
+      try perform("fdatasync") { .synchronize($0) }
+    }
     func startWriteback(offset: UInt64, count: Int) {}
     func preallocate(_ count: UInt64, leaving free: UInt64) {
       io.state.withLock { $0.preallocatedPaths.append(path) }

@@ -183,50 +183,77 @@
     @Test func nothingIsWrittenAfterASyncThatHung() throws {
       let io = RecordingIO()
       let container = try Container.create(io: io, credential: testCredential(1), options: testOptions())
-      let (hangs, goOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
-      // How many operations there were before it.
-      let place = Guarded<Int?>(nil)
-      io.setFault { operation, number in
-        guard case .synchronize("superblock") = operation, place.withLock({ $0 }) == nil else { return nil }
-        place.withLock { $0 = number }
-        hangs.signal()
-        goOn.wait()
-        return nil
-      }
+      let sync = HeldCall(io, syncOf: "superblock")
       let changing = inBackground { try container.replaceKey(testCredential(1), with: testCredential(2)) }
-      hangs.wait()
+      sync.wait()
       let begin = ContinuousClock.now
       try container.close(.now, because: "a test")
       #expect(begin.duration(to: .now) < .seconds(5))
-      goOn.signal()
+      sync.release()
       expectError(.closed) { try changing() }
       // The sync itself, and nothing else.
-      let count = try #require(place.withLock { $0 })
-      #expect(io.log[count...] == [.synchronize("superblock")])
+      #expect(io.log[sync.number...] == [.synchronize("superblock")])
       // The copy that was written before the sync has the new key.
       let again = try Container.open(io: io, credential: testCredential(2))
       try again.close()
     }
 
-    /// Holds the first call of a name and a kind of path up, and says when it is there.
+    /// The copy of the superblock that was to be written after the sync never comes over the zeros.
+    @Test func aDestructionWaitsForASyncThatHung() throws {
+      let io = RecordingIO()
+      let container = try Container.create(io: io, credential: testCredential(1), options: testOptions())
+      let id = container.id
+      let sync = HeldCall(io, syncOf: "superblock")
+      let changing = inBackground { try container.replaceKey(testCredential(1), with: testCredential(2)) }
+      sync.wait()
+      try container.close(.now, because: "a test")
+      let destroying = inBackground { try Container.destroy(io: io, id: id) }
+      usleep(50_000)
+      #expect(io.log.count == sync.number)
+      sync.release()
+      expectError(.closed) { try changing() }
+      try destroying()
+      let superblocks = io.log[sync.number...].filter { operation in
+        if case .write("superblock", _, _) = operation { true } else { false }
+      }
+      #expect(!superblocks.isEmpty)
+      for case .write(_, _, let bytes) in superblocks { #expect(bytes.allSatisfy { $0 == 0 }) }
+      for byte: UInt8 in [1, 2] {
+        expectError(.notAContainer) { try Container.open(io: io, credential: testCredential(byte)) }
+      }
+    }
+
+    /// Holds the first call of its kind up, and says when it is there.
     private final class HeldCall: Sendable {
       private let isThere = DispatchSemaphore(value: 0)
       private let goesOn = DispatchSemaphore(value: 0)
-      private let isTaken = Guarded(false)
+      private let taken = Guarded<Int?>(nil)
+
+      /// The operations before a sync, or the calls before a call.
+      var number: Int { taken.withLock { $0! } }
+
+      init(_ io: RecordingIO, syncOf synced: String) {
+        io.setSyncObserver { [self] path in
+          if path == synced { hold(io.log.count) }
+        }
+      }
 
       init(_ io: RecordingIO, _ name: String, _ folder: String) {
-        io.setCallFault { [self] call, path, _ in
-          guard call == name, path.hasPrefix(folder) else { return nil }
-          guard
-            isTaken.withLock({ taken in
-              defer { taken = true }
-              return !taken
-            })
-          else { return nil }
-          isThere.signal()
-          goesOn.wait()
+        io.setCallFault { [self] call, path, number in
+          if call == name, path.hasPrefix(folder) { hold(number) }
           return nil
         }
+      }
+
+      private func hold(_ number: Int) {
+        let isFirst = taken.withLock { taken in
+          guard taken == nil else { return false }
+          taken = number
+          return true
+        }
+        guard isFirst else { return }
+        isThere.signal()
+        goesOn.wait()
       }
 
       func wait() { isThere.wait() }
