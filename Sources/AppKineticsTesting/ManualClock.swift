@@ -25,7 +25,7 @@ public final class ManualClock: AppClock {
     var lastNumber = 0
   }
   private let state: Guarded<State>
-  /// Held while somebody is woken. A body may move the clock.
+  /// Held while a timer fires. Its body may advance the clock.
   private let waking = NSRecursiveLock()
 
   /// A clock whose date is this one until it is moved.
@@ -34,12 +34,12 @@ public final class ManualClock: AppClock {
   public var now: Duration { state.withLock { $0.now } }
   public var date: Date { state.withLock { $0.date } }
 
-  /// When the next timer will wake somebody; nil when none is set. One whose time has come already is not among these.
+  /// The time at which the next timer fires; nil when none is set for a later time than ``now``.
   public var nextWake: Duration? {
     state.withLock { state in state.timers.values.map(\.time).filter { $0 > state.now }.min() }
   }
 
-  /// Lets so much time pass, on the wall too. When it returns everybody was woken who asked for it until then, in their order.
+  /// Advances the time and the date. Returns after every timer that was due by then has fired, in the order of their times.
   public func advance(by time: Duration) {
     precondition(time >= .zero, "time only goes on")
     wake(until: now + time)
@@ -56,7 +56,7 @@ public final class ManualClock: AppClock {
 
   public func makeTimer(_ wake: @escaping @Sendable () -> Void) -> any AppTimer { ManualTimer(self, wake) }
 
-  /// For a time that has come: at once, on another thread, unless the clock is moved before that.
+  /// Fires a timer that is due already on another thread, unless ``advance(by:)`` does so first.
   fileprivate func set(_ timer: ManualTimer, to time: Duration) {
     let now = state.withLock { state in
       state.lastNumber += 1
@@ -72,7 +72,7 @@ public final class ManualClock: AppClock {
 }
 
 extension ManualClock.State {
-  /// The next timer whose time comes until then; without one it is then.
+  /// Removes the next timer that is due by `end`, and moves the time to it; to `end` when there is none.
   fileprivate mutating func takeNext(until end: Duration) -> ManualTimer? {
     let next = timers.values.min { ($0.time, $0.number) < ($1.time, $1.number) }
     guard let next, next.time <= end else {

@@ -6,14 +6,14 @@ import Testing
 
 /// The clocks that apps and tests get.
 struct ClockTests {
-  /// What was woken, in order.
+  /// Numbers of the timers that fired, in order.
   private final class Diary: Sendable {
     private let entries = Guarded<[Int]>([])
     var all: [Int] { entries.withLock { $0 } }
     func write(_ entry: Int) { entries.withLock { $0.append(entry) } }
   }
 
-  @Test func wakesInTheOrderOfTimesAndMovesTheDate() {
+  @Test func firesInTheOrderOfTimesAndMovesTheDate() {
     let begin = Date(timeIntervalSince1970: 1_000_000)
     let (clock, diary) = (ManualClock(date: begin), Diary())
     let start = clock.now
@@ -32,8 +32,8 @@ struct ClockTests {
     #expect(diary.all.count == 4)
   }
 
-  /// It may have been set on another thread a moment ago, and that one's thread may come late.
-  @Test func whoseTimeHasComeIsWokenBeforeTheClockHasMoved() {
+  /// A timer that is set for a past time fires on another thread, which may start late.
+  @Test func advancingFiresTimersThatAreDueAlready() {
     for _ in 0..<200 {
       let (clock, diary) = (ManualClock(), Diary())
       let timer = clock.makeTimer { diary.write(1) }
@@ -44,7 +44,7 @@ struct ClockTests {
     }
   }
 
-  @Test func whoIsWokenMayMoveTheClock() {
+  @Test func aTimerMayAdvanceTheClock() {
     let (clock, diary) = (ManualClock(), Diary())
     let start = clock.now
     let timer = clock.makeTimer { [clock] in
