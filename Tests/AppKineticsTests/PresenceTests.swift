@@ -74,6 +74,62 @@ struct PresenceTests {
     }
   }
 
+  /// Closed at once under its services: the front stays, callers wait, no program starts, and 20 times in a row is no copy.
+  @Test func takesThePlaceOfAnAppWhoseContainerIsSealed() async throws {
+    try await withTestApps { world in
+      var provider = try await startProvider(world)
+      try await world.choose(Self.providerID)
+      let consumer = try await world.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      for round in 0..<20 as Range<Int64> {
+        await provider.services.hold()
+        try provider.container.close(.now, because: "a test")
+        await provider.services.giveWay()
+        let sent = try await consumer.services.send(
+          ServiceRequest(echo, "echo", params: .integer(round), attachments: ["/one"]), to: provider.id)
+        let locked = try lockedApp(world)
+        try await locked.start()
+        let run = Task { try await locked.run() }
+        #expect(await locked.waitingPeers.first { !$0.isEmpty } == [consumer.id])
+        #expect(await locked.frontChanges.first { $0 } == true)
+        while provider.services.connectionError == nil { await Task.yield() }
+        await provider.services.stop()
+        try await world.end(provider)
+        provider = try await startProvider(world)
+        try await run.value
+        #expect(try await sent.reply()?.params == .integer(round))
+        #expect(provider.services.isInFront)
+      }
+      #expect(try provider.inboxFiles().count == 20)
+    }
+  }
+
+  /// Without a broker there is no place to give, and nobody waits for an answer.
+  @Test(.timeLimit(.minutes(1))) func nothingIsGivenWithoutABroker() async throws {
+    try await withTestApps { world in
+      let provider = try await startProvider(world)
+      await world.stopBroker()
+      while provider.services.connectionError == nil { await Task.yield() }
+      await provider.services.hold()
+      await provider.services.giveWay()
+      await provider.services.stop()
+    }
+  }
+
+  @Test func anAppThatHasLeftIsANewOne() async throws {
+    try await withTestApps { world in
+      let provider = try await startProvider(world)
+      let old = try Data(contentsOf: directory(world).appendingPathComponent("presence.json"))
+      try await provider.services.leave()
+      while provider.services.connectionError == nil { await Task.yield() }
+      try await world.end(provider)
+      #expect(try await code { try await lockedApp(world).start() } == .notEnrolled)
+      try FileManager.default.removeItem(at: directory(world))
+      _ = try await startProvider(world)
+      #expect(try Data(contentsOf: directory(world).appendingPathComponent("presence.json")) != old)
+    }
+  }
+
   @Test func comesBackWithTheBroker() async throws {
     try await withTestApps { world in
       try await world.end(startProvider(world))

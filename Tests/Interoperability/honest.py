@@ -287,6 +287,34 @@ def stands_in_for_an_app_until_it_runs(world):
     expect(provider.broker.ending, None)
 
 
+def gives_way_to_what_stands_in(world):
+    app = world.app("provider", presence_key=world.key("presence").public).register((SERVICE, SERVICE_VERSION))
+    world.administrator().ask("administer", {"front": app.app_id})
+    app.ask("state", {"state": "LOCKED", "gives_way": True})
+    consumer = world.app("consumer")
+    question = consumer.ask_later("connect", {"app_id": app.app_id})
+    world.loop.until(lambda: consumer.waiting)
+    place = world.app("provider", key="presence", state="LOCKED", stands_in=True)
+    expect(ending(app.broker), 109)
+    world.loop.until(lambda: len(place.others) == 2)
+    expect({"front_changed": {"is_in_front": True}} in place.others, True)
+    provider = world.app("provider", serve=echo)
+    ticket = consumer.answer(question)["introduced"]["ticket"]
+    world.loop.until(lambda: ticket in consumer.dials and consumer.dials[ticket].hello)
+    expect(consumer.send(provider.app_id, SERVICE, SERVICE_VERSION, "echo", 1).wait(), 1)
+
+
+def leaves_its_id_to_another_key(world):
+    app = world.app("provider")
+    watcher = world.app("consumer")
+    expect(refusal(world.app, "provider", key="new"), 106)
+    app.ask("leave", {})
+    expect(ending(app.broker), 110)
+    world.loop.until(lambda: watcher.others)
+    expect(watcher.others[-1]["forgotten"]["app_id"], app.app_id)
+    expect(world.app("provider", key="new").enrolled["version"], 1)
+
+
 def starts_an_app_that_does_not_run(world):
     marker = world.directory + "/started"
     app = world.app("provider").register((SERVICE, SERVICE_VERSION))
@@ -363,6 +391,7 @@ CHECKS = [
     sends_more_requests_than_its_credit, cancels, asks_about_requests_after_a_channel_broke,
     goes_on_without_the_broker, says_goodbye_when_it_is_stopped, a_second_connection_takes_the_place_of_the_first,
     refuses_what_cannot_be_reached, waits_for_an_app_that_is_locked, stands_in_for_an_app_until_it_runs,
+    gives_way_to_what_stands_in, leaves_its_id_to_another_key,
     starts_an_app_that_does_not_run,
     does_what_the_administrator_says, passes_the_front_on, apps_of_different_users_do_not_talk,
     ignores_messages_that_may_be_ignored,

@@ -62,11 +62,82 @@ struct BrokerPresenceTests {
     #expect(world.closed[standIn(world)] == .replaced && world.closed[app] == nil)
   }
 
+  // MARK: Giving way
+
+  private func giveWay(_ world: BrokerWorld, _ app: ConnectionNumber) {
+    world.ask(app, .state(.with { ($0.state, $0.givesWay) = (.locked, true) }))
+  }
+
+  /// Nobody who waits is refused, nothing is started, and the front stays.
+  @Test func takesThePlaceOfAnAppThatGivesWay() {
+    let world = BrokerWorld()
+    let app = enrolWithKey(world)
+    world.install(a, "/usr/bin/app")
+    world.ask(world.attend(), .administer(.with { $0.front = a }))
+    giveWay(world, app)
+    #expect(world.closed[app] == nil && world.state.presence.front == a)
+    let dialler = world.enrol(b)
+    let question = world.ask(dialler, .connect(.with { $0.appID = a }))
+    #expect(reasons(world, dialler) == [.unlock])
+
+    let place = standIn(world)
+    #expect(world.closed[app] == .replaced && world.closed[place] == nil)
+    #expect(world.last(place)?.peerWaits.appID == b)
+    #expect(world.sent[place, default: []].contains { $0.frontChanged.isInFront })
+    #expect(world.answers(dialler, question).isEmpty && reasons(world, dialler) == [.unlock])
+    let unlocked = enrolWithKey(world)
+    #expect(world.closed[place] == .replaced && world.state.presence.front == a)
+    #expect(world.answers(dialler, question).count == 1)
+    #expect(world.last(unlocked)?.introduction.appID == b)
+  }
+
+  /// Locks and unlocks are no copies of the app, however often they come, and the app may come back before anybody stood in.
+  @Test(arguments: [false, true]) func countsNoReplacementOfAnAppThatGivesWay(hasStandIn: Bool) {
+    let world = BrokerWorld()
+    var app = enrolWithKey(world)
+    for _ in 0..<20 {
+      giveWay(world, app)
+      if hasStandIn { #expect(world.closed[standIn(world)] == nil) }
+      let next = enrolWithKey(world)
+      #expect(world.closed[app] == .replaced)
+      #expect(world.sent[next]?.first?.enrolled.isDuplicated == false)
+      app = next
+    }
+    #expect(world.closed[app] == nil)
+  }
+
+  @Test func takesTheOfferBackWithAnotherState() {
+    for state in [WireAppState.running, .locked, .suspended] {
+      let world = BrokerWorld()
+      let app = enrolWithKey(world)
+      giveWay(world, app)
+      world.ask(app, .state(.with { $0.state = state }))
+      #expect(world.closed[standIn(world)] == .replaced && world.closed[app] == nil)
+    }
+    for state in [WireAppState.running, .suspended] {
+      let world = BrokerWorld()
+      let app = enrolWithKey(world)
+      world.ask(app, .state(.with { ($0.state, $0.givesWay) = (state, true) }))
+      #expect(world.closed[app] == .malformed)
+    }
+  }
+
+  /// An app that ends before anybody stood in has ended.
+  @Test func anAppThatGivesWayAndEndsIsGone() {
+    let world = BrokerWorld()
+    let app = enrolWithKey(world)
+    giveWay(world, app)
+    let dialler = world.enrol(b)
+    let question = world.ask(dialler, .connect(.with { $0.appID = a }))
+    world.disconnect(app)
+    #expect(world.failure(dialler, question) == 3)
+  }
+
   @Test func asksNothing() {
     let questions: [WireQuestion.OneOf_Kind] = [
       .register(.init()), .unregister(.init()), .find(.init()), .watch(.init()), .unwatch(.init()),
       .connect(.with { $0.appID = b }), .bringToFront(.with { $0.appID = b }),
-      .state(.with { $0.state = .running }), .administer(.with { $0.listApps = .init() }),
+      .state(.with { $0.state = .running }), .administer(.with { $0.listApps = .init() }), .leave(.init()),
     ]
     for question in questions {
       let world = BrokerWorld()

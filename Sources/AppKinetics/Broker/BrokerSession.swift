@@ -282,6 +282,16 @@ final class BrokerSession {
     }
   }
 
+  /// Lets a process that stands in for the app take the place of this connection. Without one that is up there is nothing to give.
+  func giveWay(_ told: @escaping @Sendable () -> Void) {
+    guard phase == .up || phase == .registering else {
+      lane?.close(.noError)
+      return told()
+    }
+    let state = WireState.with { ($0.state, $0.givesWay) = (.locked, true) }
+    put(.state(state)) { _, _ in told() }
+  }
+
   private func send(_ message: WireBrokerMessage) {
     do {
       try lane?.send([message])

@@ -29,5 +29,12 @@ struct Allowances: Sendable {
     return true
   }
 
+  /// Charges for a change that is written. Throws `limitExceeded`.
+  mutating func chargeChange(of appID: String, from origin: BrokerOrigin, now: UInt64) throws(BrokerRefusal) {
+    guard charge(appID, from: origin, now: now) else {
+      throw .answer(.limitExceeded, detail: "registrations a second")
+    }
+  }
+
   mutating func tick(now: UInt64) { usedUntil = usedUntil.filter { $0.value > now } }
 }

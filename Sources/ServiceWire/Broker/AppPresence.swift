@@ -6,6 +6,8 @@ struct AppPresence: Sendable {
     fileprivate(set) var state: WireAppState
     /// It has shown the app's presence key: it asks nothing, and gives way to the app.
     let standsIn: Bool
+    /// Its container is locked, and a process that stands in for the app takes its place.
+    fileprivate(set) var givesWay = false
     /// When connections of the app took the place of earlier ones, the last times.
     fileprivate(set) var replacements: [UInt64] = []
     /// The apps of which it was told over this connection that they wait for it, since it ran last.
@@ -32,7 +34,7 @@ struct AppPresence: Sendable {
   /// When connections of the app took each other's place, if another one takes it now; empty for an app
   /// that does not run. What stands in for an app is no copy of it.
   func replacements(of appID: String, now: UInt64) -> [UInt64] {
-    guard let earlier = running[appID], !earlier.standsIn else { return [] }
+    guard let earlier = running[appID], !earlier.standsIn, !earlier.givesWay else { return [] }
     return earlier.replacements.filter { now < $0 + Self.replacementTime } + [now]
   }
 
@@ -48,6 +50,8 @@ struct AppPresence: Sendable {
     running[appID]?.state = state
     if state == .running { running[appID]?.waitingPeers = [] }
   }
+
+  mutating func setGivesWay(_ givesWay: Bool, _ appID: String) { running[appID]?.givesWay = givesWay }
 
   /// Drops what is known of an app that an administrator forgets: another one may take its id.
   mutating func forgetWaiting(_ peer: String) {

@@ -7,7 +7,7 @@ extension BrokerState {
   ) throws(BrokerRefusal) {
     guard let kind = message.kind else { throw .fault(.malformed) }
     // Asked for again, a change that could not be written is nothing new.
-    for part in Self.parts(changedBy: kind) { answers.append(.require(part)) }
+    for part in kind.changedParts { answers.append(.require(part)) }
     switch kind {
     case .listApps(let list):
       if !list.after.isEmpty { try BrokerRefusal.checkAppID(list.after) }
@@ -38,28 +38,30 @@ extension BrokerState {
     answers.done(question)
   }
 
-  private static func parts(changedBy kind: WireAdminister.OneOf_Kind) -> [BrokerRecords.Part] {
-    switch kind {
-    case .listApps, .listRules, .front: []
-    case .addRule, .removeRule: [.policy]
-    case .install(let install): [.program(install.appID)]
-    case .uninstall(let appID): [.program(appID)]
-    case .approve(let approval): [.program(approval.appID)]
-    case .forget(let appID): [.app(appID), .program(appID), .forgotten]
-    }
-  }
-
   private mutating func forget(_ appID: String) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(appID)
     let waiting = pending.enrolments(of: appID)
     let (app, changed) = records.forget(appID)
     guard !changed.isEmpty || !waiting.isEmpty else { throw .answer(.applicationNotFound) }
-    for part in changed { answers.append(.save(part)) }
-    for enrolment in waiting { close(enrolment.connection, .forgotten) }
-    if let running = presence.running[appID] { close(running.connection, .forgotten) }
     records.noteForgotten(appID)
+    for part in changed + [.forgotten] { answers.append(.save(part)) }
+    for enrolment in waiting { close(enrolment.connection, .forgotten) }
+    tellForgotten(appID, app)
+  }
+
+  /// Drops what an app that proved its key had here: pin, registration and presence key. Its program stays, as does the approval
+  /// of its key: those are the user's decisions.
+  mutating func leave(_ appID: String, _ question: BrokerQuestion) {
+    let app = records.apps.removeValue(forKey: appID)
+    records.noteForgotten(appID)
+    for part in [.app(appID), .forgotten] as [BrokerRecords.Part] { answers.append(.save(part)) }
+    answers.done(question)
+    tellForgotten(appID, app)
+  }
+
+  private mutating func tellForgotten(_ appID: String, _ app: BrokerRecords.App?) {
+    if let running = presence.running[appID] { close(running.connection, .forgotten) }
     presence.forgetWaiting(appID)
-    answers.append(.save(.forgotten))
     let count = records.forgotten.count
     for (_, number) in presence.connections {
       answers.send(to: number) {
@@ -82,5 +84,18 @@ extension BrokerState {
     guard rule.isAboutAccess else { return }
     feeds.noteChange(
       of: rule.hasProvider ? rule.provider : nil, for: rule.hasConsumer ? rule.consumer : nil, &answers)
+  }
+}
+
+extension WireAdminister.OneOf_Kind {
+  fileprivate var changedParts: [BrokerRecords.Part] {
+    switch self {
+    case .listApps, .listRules, .front: []
+    case .addRule, .removeRule: [.policy]
+    case .install(let install): [.program(install.appID)]
+    case .uninstall(let appID): [.program(appID)]
+    case .approve(let approval): [.program(approval.appID)]
+    case .forget(let appID): [.app(appID), .program(appID), .forgotten]
+    }
   }
 }

@@ -72,7 +72,7 @@ extension BrokerState {
       throw ProtocolViolation(fault: .keyNotPinned)
     }
     try checkUser(of: known, new.enrol)
-    if let running = presence.running[new.appID], !running.standsIn {
+    if let running = presence.running[new.appID], !running.standsIn, !running.givesWay {
       throw ProtocolViolation(fault: .replaced)
     }
     present(new, now: now)
@@ -97,9 +97,11 @@ extension BrokerState {
     var replacements = standsIn ? [] : presence.replacements(of: appID, now: now)
     answer.isDuplicated = replacements.count >= AppPresence.replacementCountMax
     if answer.isDuplicated { replacements = [] }
-    let fault: ProtocolFault = standsIn || answer.isDuplicated ? .duplicated : .replaced
-    // What waits for the app, and the front, pass from a process that stood in for it to the app.
-    let passesOn = earlier?.standsIn == true && !standsIn
+    let givesWay = earlier?.givesWay == true
+    let fault: ProtocolFault = standsIn && !givesWay || answer.isDuplicated ? .duplicated : .replaced
+    // What waits for the app, and the front, pass from a process that stood in for it to the app, and from an app that is locked
+    // now to what stands in for it.
+    let passesOn = givesWay || (earlier?.standsIn == true && !standsIn)
     if let earlier, !passesOn { close(earlier.connection, fault) }
     pending.remove(number)
     connections.setPhase(standsIn ? .standingIn(appID: appID) : .enrolled(appID: appID), of: number)

@@ -56,10 +56,11 @@ extension BrokerState {
   ) throws(BrokerRefusal) {
     switch kind {
     case .register(let registration):
-      guard registrations.charge(appID, from: connection.origin, now: now) else {
-        throw .answer(.limitExceeded, detail: "registrations a second")
-      }
       let registration = try registration.checked()
+      // An app that comes back with the same one is not charged: nothing is written.
+      if records.apps[appID]?.registration != registration {
+        try registrations.chargeChange(of: appID, from: connection.origin, now: now)
+      }
       if let wrong = registration.fault(limits) { throw .answer(.invalidRegistration, detail: wrong) }
       setRegistration(registration, of: appID)
       answers.done(question)
@@ -73,12 +74,18 @@ extension BrokerState {
       let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner, purpose: .front)
       try bringToFront(message.appID, dial, now: now)
     case .state(let message):
-      guard message.state.isOfOneThatRuns else { throw .fault(.malformed) }
+      guard message.state.isOfOneThatRuns, !message.givesWay || message.state == .locked else {
+        throw .fault(.malformed)
+      }
       answers.done(question)
+      presence.setGivesWay(message.givesWay, appID)
       guard presence.running[appID]?.state != message.state else { return }
       presence.setState(message.state, of: appID)
       tellNews(of: appID, from: connection.origin, now: now)
       continueDials(to: appID, now: now)
+    case .leave:
+      try registrations.chargeChange(of: appID, from: connection.origin, now: now)
+      leave(appID, question)
     default: try answer(question, kind)
     }
   }

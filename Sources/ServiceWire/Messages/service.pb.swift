@@ -772,6 +772,14 @@ package nonisolated struct WireQuestion: Sendable {
     set {kind = .administer(newValue)}
   }
 
+  package var leave: WireLeave {
+    get {
+      if case .leave(let v)? = kind {return v}
+      return WireLeave()
+    }
+    set {kind = .leave(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -784,6 +792,7 @@ package nonisolated struct WireQuestion: Sendable {
     case bringToFront(WireBringToFront)
     case state(WireState)
     case administer(WireAdminister)
+    case leave(WireLeave)
 
   }
 
@@ -961,6 +970,16 @@ package nonisolated struct WireProgram: Sendable {
 }
 
 package nonisolated struct WireUnregister: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct WireLeave: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
@@ -1267,6 +1286,9 @@ package nonisolated struct WireState: Sendable {
   // methods supported on all messages.
 
   package var state: WireAppState = .notRunning
+
+  /// With LOCKED: a process that stands in for the app takes the place of this connection.
+  package var givesWay: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3542,7 +3564,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Question"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}administer\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}administer\0\u{1}leave\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3668,6 +3690,19 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
           self.kind = .administer(v)
         }
       }()
+      case 19: try {
+        var v: WireLeave?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .leave(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .leave(v)
+        }
+      }()
       default: break
       }
     }
@@ -3717,6 +3752,10 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
     case .administer?: try {
       guard case .administer(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
+    }()
+    case .leave?: try {
+      guard case .leave(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
     }()
     case nil: break
     }
@@ -4088,6 +4127,25 @@ nonisolated extension WireUnregister: SwiftProtobuf.Message, SwiftProtobuf._Mess
   }
 
   package static func ==(lhs: WireUnregister, rhs: WireUnregister) -> Bool {
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireLeave: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Leave"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireLeave, rhs: WireLeave) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4618,7 +4676,7 @@ nonisolated extension WireFrontChanged: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".State"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}state\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}state\0\u{3}gives_way\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4627,6 +4685,7 @@ nonisolated extension WireState: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularEnumField(value: &self.state) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.givesWay) }()
       default: break
       }
     }
@@ -4636,11 +4695,15 @@ nonisolated extension WireState: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if self.state != .notRunning {
       try visitor.visitSingularEnumField(value: self.state, fieldNumber: 1)
     }
+    if self.givesWay != false {
+      try visitor.visitSingularBoolField(value: self.givesWay, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireState, rhs: WireState) -> Bool {
     if lhs.state != rhs.state {return false}
+    if lhs.givesWay != rhs.givesWay {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
