@@ -21,6 +21,7 @@ let package = Package(
     .library(name: "SodiumPrimitives", targets: ["SodiumPrimitives"]),
     .library(name: "ServiceValues", targets: ["ServiceValues"]),
     .library(name: "AppKinetics", targets: ["AppKinetics"]),
+    .library(name: "AppRuntime", targets: ["AppRuntime"]),
     .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
     .library(name: "AppKineticsTesting", targets: ["AppKineticsTesting"]),
     // For Fuzzing/, a package of its own; they have no public interface.
@@ -81,6 +82,12 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+      ], swiftSettings: strict),
+    // 6 the runtime around an app
+    .target(
+      name: "AppRuntime",
+      dependencies: [
+        "Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles",
       ], swiftSettings: strict),
     // 8 libraries
     .target(
@@ -221,6 +228,12 @@ let package = Package(
         .product(name: "Logging", package: "swift-log"),
       ],
       swiftSettings: strict),
+    .testTarget(
+      name: "AppRuntimeTests",
+      dependencies: [
+        "Locks", "AppRuntime", "ContainerStore", "SodiumPrimitives", "ServiceValues", "OpenDynamicsTesting",
+        "TestSupport",
+      ], swiftSettings: strict),
     // An app in a process of its own, for tests of the front.
     .executableTarget(
       name: "FrontApp", dependencies: ["Locks", "AppKinetics", "SecureFiles"], path: "Tests/FrontApp",

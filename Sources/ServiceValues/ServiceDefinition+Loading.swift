@@ -17,7 +17,7 @@ extension ServiceDefinition {
       if json.count > byteCountMax {
         throw Problem(path: ServicePath(root), detail: "more than \(byteCountMax) bytes")
       }
-      self = try DefinitionNode(value: JSONReader.read(json, root: root), path: ServicePath(root)).service()
+      self = try JSONNode(json: json, root: root).service()
     } catch {
       throw error.error(.invalidRegistration)
     }

@@ -61,11 +61,14 @@ struct ServicePath: Sendable, Equatable {
 }
 
 /// What is wrong, before it is known which error of the table that is.
-struct Problem: Error {
+package struct Problem: Error {
   let path: ServicePath
-  let detail: String
+  package let detail: String
+
+  /// The path as text, `params.to[3]`.
+  package var pathText: String { path.text }
 
   func error(_ code: ServicesError.Code) -> ServicesError {
-    ServicesError(code, path: path.text, detail: detail)
+    ServicesError(code, path: pathText, detail: detail)
   }
 }

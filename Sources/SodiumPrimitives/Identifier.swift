@@ -60,3 +60,21 @@ extension Identifier: LosslessStringConvertible {
 
   public init?(_ description: String) { self.init(hex: description) }
 }
+
+extension Identifier: Codable {
+  /// Reads the 32 hexadecimal digits that ``encode(to:)`` writes.
+  public init(from decoder: any Decoder) throws {
+    let container = try decoder.singleValueContainer()
+    guard let identifier = Identifier(hex: try container.decode(String.self)) else {
+      throw DecodingError.dataCorruptedError(
+        in: container, debugDescription: "an identifier has 32 hexadecimal digits in lower case")
+    }
+    self = identifier
+  }
+
+  /// Writes 32 hexadecimal digits.
+  public func encode(to encoder: any Encoder) throws {
+    var container = encoder.singleValueContainer()
+    try container.encode(hex)
+  }
+}

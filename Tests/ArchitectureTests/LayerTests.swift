@@ -37,6 +37,10 @@ struct LayerTests {
         "LocalTransport", "ContainerStore", "SecureFiles", "Logging",
       ], system: highSystem),
     Layer(
+      7, "AppRuntime",
+      imports: ["Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles"],
+      system: highSystem),
+    Layer(
       8, "AppKineticsTesting",
       imports: [
         "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "SecureFiles",

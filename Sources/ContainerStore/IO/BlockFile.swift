@@ -72,7 +72,7 @@ extension BlockFile {
   package func allocate(_ count: UInt64) throws(IOFailure) { try truncate(to: count) }
 
   /// `count` bytes, or fewer at the end of the file.
-  func read(_ count: Int, at offset: UInt64) throws(IOFailure) -> [UInt8] {
+  package func read(_ count: Int, at offset: UInt64) throws(IOFailure) -> [UInt8] {
     let bytes = Result { () throws(IOFailure) in
       var failure: IOFailure?
       let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
@@ -89,7 +89,7 @@ extension BlockFile {
     return try bytes.get()
   }
 
-  func write(_ bytes: [UInt8], at offset: UInt64) throws(IOFailure) {
+  package func write(_ bytes: [UInt8], at offset: UInt64) throws(IOFailure) {
     try bytes.withUnsafeBytes { buffer in
       Result { () throws(IOFailure) in try write(buffer, at: offset) }
     }.get()

@@ -49,7 +49,7 @@ extension BlockIO {
   }
 
   /// Opens a file; returns nil when it is missing, is no regular file, or is damaged as a whole.
-  func openIfReadable(_ path: String, _ access: BlockAccess) throws(IOFailure) -> (any BlockFile)? {
+  package func openIfReadable(_ path: String, _ access: BlockAccess) throws(IOFailure) -> (any BlockFile)? {
     do throws(IOFailure) { return try open(path, access) } catch {
       guard error.isOfFile else { throw error }
       return nil
@@ -57,7 +57,7 @@ extension BlockIO {
   }
 
   /// Whether `path` still leads to an open file.
-  func leads(_ path: String, to file: any BlockFile) throws(IOFailure) -> Bool {
+  package func leads(_ path: String, to file: any BlockFile) throws(IOFailure) -> Bool {
     guard let identity = try identity(of: path) else { return false }
     if try identity == file.identity() { return true }
     // The file system may give one file several numbers. A lock shows what is one file.
