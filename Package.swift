@@ -88,6 +88,8 @@ let package = Package(
       name: "AppRuntime",
       dependencies: [
         "Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles",
+        "AppKinetics",
+        .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // 8 libraries
     .target(
@@ -231,8 +233,9 @@ let package = Package(
     .testTarget(
       name: "AppRuntimeTests",
       dependencies: [
-        "Locks", "AppRuntime", "ContainerStore", "SodiumPrimitives", "ServiceValues", "OpenDynamicsTesting",
-        "TestSupport",
+        "Locks", "AppRuntime", "AppKinetics", "AppKineticsTesting", "ContainerStore", "SecureFiles",
+        "SodiumPrimitives", "ServiceValues", "OpenDynamicsTesting", "TestSupport",
+        .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // An app in a process of its own, for tests of the front.
     .executableTarget(

@@ -255,6 +255,17 @@ public final class TestApps: Sendable {
     _ = try await administrator.ask(.administer(.with { $0.front = appID }))
   }
 
+  /// Names the program that the broker starts for an app.
+  package func install(_ appID: String, _ path: String, _ arguments: [String] = []) async throws {
+    let administrator = try await administrator()
+    defer { administrator.close() }
+    let install = WireInstall.with {
+      $0.appID = appID
+      ($0.program.path, $0.program.arguments) = (path, arguments)
+    }
+    _ = try await administrator.ask(.administer(.with { $0.install = install }))
+  }
+
   /// Whether no app comes to the front: then `bringToFront` of apps throws `frontRefused`, and preferences change nothing.
   public var refusesFront: Bool {
     get { front.withLock { $0.isRefused } }

@@ -4,6 +4,8 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
   /// What failed.
   public enum Code: String, Sendable, CaseIterable {
     case managementRefused, stateUnusable, alreadyRunning
+    case notAuthorized, notActivated, alreadyActivated, activationFailed, openingFailed, preparationFailed
+    case wrongPassword, wrongUnlockCode, passwordRefused, tooManyAttempts, busy, notAsked
   }
 
   /// What failed.
@@ -14,10 +16,16 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
   public let detail: String?
   /// The error beneath.
   public let cause: (any Error)?
+  /// Why the app is not authorized; nil when nothing is withdrawn, and with another code.
+  public let withdrawal: Withdrawal?
 
   /// Makes an error. None of its parts may hold a password.
-  public init(_ code: Code, path: String? = nil, detail: String? = nil, cause: (any Error)? = nil) {
+  public init(
+    _ code: Code, path: String? = nil, detail: String? = nil, cause: (any Error)? = nil,
+    withdrawal: Withdrawal? = nil
+  ) {
     (self.code, self.path, self.detail, self.cause) = (code, path, detail, cause)
+    self.withdrawal = withdrawal
   }
 
   /// What failed.
@@ -27,8 +35,21 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
       case .managementRefused: "the management file was refused"
       case .stateUnusable: "the state of the runtime cannot be read or written"
       case .alreadyRunning: "another process of this app runs"
+      case .notAuthorized: "the app is not authorized"
+      case .notActivated: "the app is not activated"
+      case .alreadyActivated: "the app is activated already"
+      case .activationFailed: "the app cannot be activated"
+      case .openingFailed: "the container cannot be opened"
+      case .preparationFailed: "the app could not be set up after its container was opened"
+      case .wrongPassword: "the password is wrong"
+      case .wrongUnlockCode: "the unlock code is wrong"
+      case .passwordRefused: "the password rules refuse the new password"
+      case .tooManyAttempts: "there were too many wrong passwords or codes"
+      case .busy: "a password or a code is being checked"
+      case .notAsked: "that is not what the runtime asks for"
       }
-    return what + (path.map { ": \($0)" } ?? "") + ((detail ?? cause.map { "\($0)" }).map { ": \($0)" } ?? "")
+    let detail = detail ?? withdrawal?.code.message
+    return what + [path, detail ?? cause.map { "\($0)" }].compactMap(\.self).map { ": " + $0 }.joined()
   }
 
   /// What to do.
@@ -38,6 +59,17 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
       "the accepted file still holds; correct this one, and check it with `dynamics manage`"
     case .stateUnusable: "check the directory beside the container, its owner and its permissions"
     case .alreadyRunning: "use that process, or end it"
+    case .notAuthorized: "see what the runtime asks for, and wait for whenAuthorized"
+    case .notActivated: "call activate first"
+    case .alreadyActivated: "call authorize"
+    case .activationFailed: "see the error beneath, and try again"
+    case .openingFailed: "see the error beneath"
+    case .preparationFailed: "see the error that the app's own code has thrown"
+    case .wrongPassword, .wrongUnlockCode: "try again"
+    case .passwordRefused: "choose another password"
+    case .tooManyAttempts: "wait, and try again"
+    case .busy: "wait until that is done"
+    case .notAsked: "see what the runtime asks for"
     }
   }
 

@@ -67,16 +67,18 @@ struct AuthorizationTests {
         keys = .closed
         rows.subtract([.idle, .passwordChange])
         return nil
-      case .opened(let byPerson):
+      case .opened(let byPerson, let requiresNewPassword):
         guard activation == .activated, keys == .closed, !rows.contains(where: \.takesKeys) else {
           return nil
         }
         keys = byPerson ? .openedByPerson : .openedWithoutPerson
         wasAuthorized = true
-      case .authenticated:
+        if requiresNewPassword { rows.insert(.passwordChange) }
+      case .authenticated(let requiresNewPassword):
         guard keys != .closed else { return nil }
         keys = .openedByPerson
         rows.remove(.idle)
+        if requiresNewPassword { rows.insert(.passwordChange) }
       case .passwordChanged:
         guard keys != .closed else { return nil }
         keys = .openedByPerson
@@ -125,7 +127,10 @@ struct AuthorizationTests {
   private static let inputs: [Authorization.Input] =
     [
       .activationBegan, .activationEnded(isComplete: true), .activationEnded(isComplete: false),
-      .opened(byPerson: true), .opened(byPerson: false), .closed, .authenticated, .passwordChanged,
+      .opened(byPerson: true, requiresNewPassword: false), .opened(byPerson: true, requiresNewPassword: true),
+      .opened(byPerson: false, requiresNewPassword: false), .closed,
+      .authenticated(requiresNewPassword: false),
+      .authenticated(requiresNewPassword: true), .passwordChanged,
       .failed(.noNetwork, inBackground: false), .failed(.securityError, inBackground: true), .idleTimePassed,
       .passwordChangeRequired, .broughtToFront, .remotelyLocked, .unlockCodeAccepted, .wiped,
     ] + blocks.map { .blocked($0) } + blocks.map { .unblocked(id: $0.id) }
@@ -142,7 +147,8 @@ struct AuthorizationTests {
   }
 
   private static let openingInputs: [Authorization.Input] = [
-    .activationBegan, .activationEnded(isComplete: true), .opened(byPerson: true), .opened(byPerson: false),
+    .activationBegan, .activationEnded(isComplete: true), .opened(byPerson: true, requiresNewPassword: false),
+    .opened(byPerson: false, requiresNewPassword: false),
     .managed(block: nil, entitlement: .entitled), .unlockCodeAccepted,
   ]
 
@@ -196,7 +202,7 @@ struct AuthorizationTests {
 
   @Test func aBlockWithAKnownIDReplacesItAndComesFirst() {
     var value = Authorization(activation: .activated)
-    _ = value.apply(.opened(byPerson: true))
+    _ = value.apply(.opened(byPerson: true, requiresNewPassword: false))
     #expect(value.apply(.blocked(Self.blocks[0]))?.withdrawal == .localBlock(Self.blocks[0]))
     #expect(value.apply(.blocked(Self.blocks[1]))?.withdrawal == .localBlock(Self.blocks[1]))
     let changed = LocalBlock(id: "a", notice: Notice(title: "a", text: "changed"))

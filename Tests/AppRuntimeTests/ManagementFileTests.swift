@@ -123,8 +123,8 @@ struct ManagementFileTests {
 
   @Test func hashesACodeThatItVerifies() throws {
     let parameters = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
-    let made = try UnlockCode(hashing: SecretBytes(utf8: "4711"), parameters: parameters)
-    let read = try #require(UnlockCode(made.text))
+    let made = try SecretHash(hashing: SecretBytes(utf8: "4711"), parameters: parameters)
+    let read = try #require(SecretHash(made.text))
     #expect(read == made)
     #expect(try read.isHash(of: SecretBytes(utf8: "4711")))
     #expect(try !read.isHash(of: SecretBytes(utf8: "")))
@@ -137,8 +137,8 @@ struct ManagementFileTests {
     ("p=1", "p=2"), ("argon2id", "argon2i"), ("v=19", "v=16"), ("$QR", "$QR="), ("$QR", "$Q"), ("$SA", "$"),
     ("$SA", "$SA$"), ("$argon", "argon"),
   ]) func refusesTheHash(old: String, new: String) throws {
-    #expect(UnlockCode(Self.code) != nil)
+    #expect(SecretHash(Self.code) != nil)
     let changed = Self.code.replacing(old, with: new)
-    #expect(changed != Self.code && UnlockCode(changed) == nil)
+    #expect(changed != Self.code && SecretHash(changed) == nil)
   }
 }

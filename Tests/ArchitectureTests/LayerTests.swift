@@ -38,8 +38,11 @@ struct LayerTests {
       ], system: highSystem),
     Layer(
       7, "AppRuntime",
-      imports: ["Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles"],
-      system: highSystem),
+      imports: [
+        "Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles",
+        "AppKinetics",
+        "Logging",
+      ], system: highSystem),
     Layer(
       8, "AppKineticsTesting",
       imports: [

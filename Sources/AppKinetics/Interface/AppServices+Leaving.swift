@@ -2,6 +2,9 @@ import ServiceWire
 
 /// The end of an app's connection to the broker, for a runtime that seals or wipes the app's container.
 extension AppServices {
+  /// Does what ``hold()`` does, and waits for nothing.
+  package func beginHolding() { runtime.hold {} }
+
   /// Gives the app's connection up to the next process that stands in for the app, as ``LockedApp`` does: callers that wait, and
   /// the front, pass on to it. For services that were held (``hold()``). Returns when the broker has answered, or cannot, after two
   /// seconds at most; then the app is locked for others, until ``stop()``.

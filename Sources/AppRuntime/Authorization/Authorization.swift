@@ -104,11 +104,11 @@ public struct Authorization: Sendable, Hashable {
     case activationBegan
     case activationEnded(isComplete: Bool)
     /// The container was opened.
-    case opened(byPerson: Bool)
+    case opened(byPerson: Bool, requiresNewPassword: Bool)
     /// The program let the container go.
     case closed
     /// A person typed the password while the keys were open.
-    case authenticated
+    case authenticated(requiresNewPassword: Bool)
     /// A new password was accepted while the keys were open.
     case passwordChanged
     /// An attempt to activate or to open has failed.
@@ -149,11 +149,14 @@ public struct Authorization: Sendable, Hashable {
     switch input {
     case .activationBegan: activation = .inProgress
     case .activationEnded(let isComplete): activation = isComplete ? .activated : .notActivated
-    case .opened(let byPerson):
+    case .opened(let byPerson, let requiresNewPassword):
       keys = byPerson ? .openedByPerson : .openedWithoutPerson
-      (isIdle, wasAuthorized) = (false, true)
+      wasAuthorized = true
+      self.requiresNewPassword = requiresNewPassword
     case .closed: (keys, isIdle, requiresNewPassword) = (.closed, false, false)
-    case .authenticated: (keys, isIdle) = (.openedByPerson, false)
+    case .authenticated(let requiresNewPassword):
+      (keys, isIdle) = (.openedByPerson, false)
+      self.requiresNewPassword = self.requiresNewPassword || requiresNewPassword
     case .passwordChanged: (keys, isIdle, requiresNewPassword) = (.openedByPerson, false, false)
     case .failed(let code, let inBackground):
       return AuthorizationEvent(inBackground ? .backgroundNotAuthorized : .notAuthorized, code: code)

@@ -18,7 +18,7 @@ public struct ManagementFile: Sendable, Hashable {
   /// The serial of the file that ordered the remote lock; nil without one.
   public let lockSerial: Int64?
   /// The hash of the code that ends the remote lock.
-  public let unlockCode: UnlockCode?
+  public let unlockCode: SecretHash?
   /// Versions by entitlement id; nil: the file does not decide.
   public let entitlements: [String: Set<ServiceVersion>]?
   /// What is configured for the app.
@@ -56,7 +56,7 @@ public struct ManagementFile: Sendable, Hashable {
     serial = try node.requiredMember("serial").integer(in: Self.serials)
     block = try node.member("blocked").map { node throws(Problem) in try Self.notice(node) }
     unlockCode = try node.member("unlockCode").map { node throws(Problem) in
-      guard let code = UnlockCode(try node.string()) else {
+      guard let code = SecretHash(try node.string()) else {
         throw node.problem(
           "it is no hash of Argon2id with at most 1 GiB and 16 passes; `dynamics manage` makes one")
       }

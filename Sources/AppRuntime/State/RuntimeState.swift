@@ -9,6 +9,8 @@ struct RuntimeState: Sendable, Equatable, Codable {
     case app
     /// A person typed too many wrong passwords.
     case attempts
+    /// The state was removed or put back.
+    case stateLost
     /// The management file of this serial ordered it.
     case management(serial: Int64)
   }
@@ -36,11 +38,22 @@ struct RuntimeState: Sendable, Equatable, Codable {
   var managed: Data?
   /// The container whose destruction has begun.
   var wiping: Identifier?
+  /// The last work in the background, the newest first.
+  var runs: [BackgroundRun] = []
 
   /// The highest date of this one and all before: whoever sets the clock back makes no password younger.
   mutating func advance(to date: Date) -> Date {
     let latest = max(date, highest ?? date)
     highest = latest
     return latest
+  }
+}
+
+extension RuntimeState {
+  /// Another container is in the place of the one that this state was about. What an owner or the app decided holds for it, too.
+  mutating func forgetContainer(now id: Identifier?) {
+    container = id
+    (activated, instance, passwordKey, passwordSet, lastAuthentication) = (nil, nil, nil, nil, nil)
+    attempts = 0
   }
 }

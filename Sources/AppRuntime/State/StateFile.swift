@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import Locks
 import SodiumPrimitives
 
 /// The state file of a runtime, in a directory that this process has for itself.
@@ -15,6 +16,7 @@ final class StateFile: Sendable {
 
   private let io: any BlockIO
   private let lock: any BlockFile
+  private let isHeld = Guarded(true)
 
   /// Locks the directory, and makes it when it is missing. Throws `alreadyRunning` and `stateUnusable`.
   init(_ io: any BlockIO) throws(AppRuntimeError) {
@@ -29,7 +31,16 @@ final class StateFile: Sendable {
     }
   }
 
-  deinit { lock.unlock(.writer) }
+  deinit { letGo() }
+
+  /// Another process may have the directory from now on.
+  func letGo() {
+    let wasHeld = isHeld.withLock { isHeld in
+      defer { isHeld = false }
+      return isHeld
+    }
+    if wasHeld { lock.unlock(.writer) }
+  }
 
   private static func locked(_ io: any BlockIO) throws -> any BlockFile {
     while true {
@@ -63,7 +74,7 @@ final class StateFile: Sendable {
   /// Replaces the state. It is durable when this returns.
   func write(_ state: RuntimeState) throws(AppRuntimeError) {
     do {
-      guard try io.leads(Self.lockName, to: lock) else {
+      guard isHeld.withLock({ $0 }), try io.leads(Self.lockName, to: lock) else {
         throw AppRuntimeError(.stateUnusable, path: io.place, detail: "its lock was removed or replaced")
       }
       if try io.identity(of: Self.temporaryName) != nil { try io.remove(Self.temporaryName) }

@@ -1,9 +1,9 @@
 import Foundation
 public import SodiumPrimitives
 
-/// The hash of the code that ends a remote lock: a PHC string of Argon2id, version 19, one lane, as `crypto_pwhash_str`
-/// and the `argon2` program write it.
-public struct UnlockCode: Sendable, Hashable {
+/// The hash of an unlock code or a former password: a PHC string of Argon2id, version 19, one lane, as `crypto_pwhash_str` and
+/// the `argon2` program write it.
+public struct SecretHash: Sendable, Hashable {
   /// The hash as it stands in the management file.
   public let text: String
   private let parameters: PasswordHash.Parameters

@@ -1,0 +1,403 @@
+public import AppKinetics
+public import Dispatch
+public import Foundation
+import Locks
+public import Logging
+public import SecureFiles
+public import SodiumPrimitives
+
+/// Decides whether an app may use its container and its services, and takes that away again (Documentation/RUNTIME.md).
+///
+/// ```swift
+/// let runtime = try await AppRuntime(application, containerAt: url) { container, services in
+///   try services.offer(greetings) { .reply("Hello, \($0.sender)") }
+/// } events: { event, state in
+///   print(event.message)
+/// }
+/// try await runtime.authorize(passphrase: SecretBytes(utf8: typed))
+/// let files = try runtime.container.files
+/// ```
+///
+/// Any thread may use it. While the app is not authorized no key of the container is in memory.
+public final class AppRuntime: Sendable {
+  /// Where the parts are, and what the runtime is given.
+  public struct Options: Sendable {
+    /// The management file of the owner; nil: none is read, and one that was accepted before still holds.
+    public var management: ManagementSource?
+    /// Options of the services that each authorization makes. Their clock is the runtime's.
+    public var services = AppServices.Options()
+    /// Options of the container.
+    public var container = Container.Options()
+    /// The key that opens the container without a person, for instance a credential of the system's service manager; nil: none.
+    public var rawKey: (@Sendable () throws -> SecretBytes)?
+    /// The clock of idle times, dates and waits.
+    public var clock: any AppClock = SystemClock()
+    /// The serial queue of the event handler; nil: one of the runtime's own.
+    public var eventQueue: DispatchQueue?
+    /// Called when the app asks for its container or its services before it was ever authorized in this process, which is a
+    /// programming error. Ends the process unless a test replaces it.
+    public var misuse: @Sendable (Misuse) -> Void = { fatalError("\($0)") }
+    /// The logger for what the app's code cannot catch. Its label is `opendynamics.runtime`.
+    public var logger = Logger(label: "opendynamics.runtime")
+
+    /// Makes the default options.
+    public init() {}
+  }
+
+  /// A call before the first authorization.
+  public struct Misuse: Sendable, CustomStringConvertible {
+    /// The call.
+    public let call: String
+    /// The state at that time.
+    public let state: Authorization
+
+    /// A sentence for the developer.
+    public var description: String {
+      "\(call) was used before the app was authorized; call authorize first, and wait for it or for whenAuthorized"
+    }
+  }
+
+  /// The container and the services of an app while it is authorized.
+  public struct Opened: Sendable {
+    /// The app's container.
+    public let container: SecureContainer
+    /// The app's services.
+    public let services: AppServices
+  }
+
+  /// Sets an app up after each opening of its container: registers services, opens databases. Services start when it has
+  /// returned. What it throws closes everything again.
+  public typealias Preparation = @Sendable (SecureContainer, AppServices) async throws -> Void
+  /// Gets each event with the state that was set before it.
+  public typealias EventHandler = @Sendable (AuthorizationEvent, Authorization) -> Void
+
+  struct State {
+    var authorization: Authorization
+    var kept: RuntimeState
+    var accepted: ManagementFile?
+    var opened: Opened?
+    /// The highest serial that the state had when the process began, or that this process wrote into the container. A container that
+    /// knows a higher one has another state than this one.
+    var provenSerial: Int64
+    /// Grows whenever the keys go: what began before is not wanted any more.
+    var epoch: UInt64 = 0
+    var lastActivity: Duration
+    /// The time of the last wrong password in this process; the begin of the process before that.
+    var lastAttempt: Duration
+    var isInForeground = true
+    /// A password is being tried.
+    var isTrying = false
+    var hasStopped = false
+    var waiting: [UInt64: CheckedContinuation<Opened, any Error>] = [:]
+    var lastWaiting: UInt64 = 0
+    /// Updates that the app is told of once it is authorized.
+    var heldUpdates: [AuthorizationEvent.Kind] = []
+  }
+
+  /// The app.
+  public let application: Application
+  /// The container's directory.
+  public let url: URL
+  let options: Options
+  let prepare: Preparation
+  private let events: EventHandler
+  let state: Guarded<State>
+  let file: StateFile
+  /// Saves and tells, in the order of the changes.
+  private let effects = DispatchQueue(label: "opendynamics.runtime")
+  private let eventQueue: DispatchQueue
+  let place: BrokerPlace
+  private let timer = Guarded<(any AppTimer)?>(nil)
+  private let watch = Guarded<ManagementWatch?>(nil)
+
+  /// Reads the state beside the container, finishes a wipe that was interrupted, and reads the management file. No key is needed.
+  ///
+  /// Throws `alreadyRunning` when another process of the app runs, and `stateUnusable`.
+  public init(
+    _ application: Application, containerAt url: URL, options: Options = Options(),
+    prepare: @escaping Preparation,
+    events: @escaping EventHandler = { _, _ in }
+  ) async throws {
+    let (file, state) = try await BlockingCall.run { try Self.begin(application, url, options) }
+    self.application = application
+    self.url = url
+    var options = options
+    options.services.clock = options.clock
+    self.options = options
+    self.prepare = prepare
+    self.events = events
+    self.file = file
+    self.state = Guarded(state)
+    eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
+    place = BrokerPlace(url, options.services)
+    timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.tick() } }
+    await refreshManagement()
+    if let management = options.management {
+      let changed: @Sendable () -> Void = { [weak self] in try? self?.readManagement() }
+      watch.withLock { $0 = ManagementWatch(management, options.clock, changed) }
+    }
+    if state.authorization.activation == .activated { place.standIn() }
+  }
+
+  deinit { timer.withLock { $0?.cancel() } }
+
+  private static func begin(
+    _ application: Application, _ url: URL, _ options: Options
+  ) throws -> (StateFile, State) {
+    let file = try StateFile(PosixBlockIO(url.path + ".runtime"))
+    var kept = try file.read() ?? RuntimeState()
+    let accepted = try kept.managed.map { try ManagementFile($0) }
+    // A wipe that was decided, or has begun.
+    for wiped in [kept.wiping, accepted?.wipe].compactMap(\.self) { try Self.destroy(wiped, at: url.path) }
+    if kept.wiping != nil {
+      kept.wiping = nil
+      try file.write(kept)
+    }
+    let id = try? Container.id(at: url.path)
+    if kept.container != id { kept.forgetContainer(now: id) }
+    let now = options.clock.now
+    let authorization = Authorization(
+      activation: id == nil ? .notActivated : .activated, localBlocks: kept.blocks,
+      isRemotelyLocked: kept.remoteLock != nil, managementBlock: accepted?.block,
+      entitlement: accepted?.entitlement(of: application) ?? .entitled)
+    return (
+      file,
+      State(
+        authorization: authorization, kept: kept, accepted: accepted, provenSerial: accepted?.serial ?? 0,
+        lastActivity: now, lastAttempt: now)
+    )
+  }
+
+  // MARK: What the app asks
+
+  /// The state, as it is now.
+  public var authorization: Authorization {
+    tick()
+    return state.withLock { $0.authorization }
+  }
+
+  /// The app's container. Throws `notAuthorized` with the withdrawal while its keys are closed.
+  public var container: SecureContainer { get throws { try opened("container").container } }
+
+  /// The app's services. Throws as ``container`` does.
+  public var services: AppServices { get throws { try opened("services").services } }
+
+  private func opened(_ call: String) throws -> Opened {
+    let (opened, authorization) = state.withLock { ($0.opened, $0.authorization) }
+    if let opened { return opened }
+    if !authorization.wasAuthorized, authorization.shown == nil {
+      options.misuse(Misuse(call: call, state: authorization))
+    }
+    throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown)
+  }
+
+  /// Container and services, as soon as the app is authorized. A seal in between is waited for; a wipe, and ``stop()``, throw
+  /// `notAuthorized`. Cancelling the task throws `CancellationError`.
+  public func whenAuthorized() async throws -> Opened {
+    let number = state.withLock { state in
+      state.lastWaiting += 1
+      return state.lastWaiting
+    }
+    return try await withTaskCancellationHandler {
+      try await withCheckedThrowingContinuation { continuation in
+        let answer: Result<Opened, any Error>? = state.withLock { state in
+          if let opened = state.opened { return .success(opened) }
+          if Task.isCancelled { return .failure(CancellationError()) }
+          if state.hasStopped || state.authorization.shown == .wiped {
+            return .failure(AppRuntimeError(.notAuthorized, withdrawal: state.authorization.shown))
+          }
+          state.waiting[number] = continuation
+          return nil
+        }
+        if let answer { continuation.resume(with: answer) }
+      }
+    } onCancel: {
+      state.withLock { $0.waiting.removeValue(forKey: number) }?.resume(throwing: CancellationError())
+    }
+  }
+
+  /// What the owner configured.
+  public var configuration: AppConfiguration {
+    state.withLock { $0.accepted?.configuration } ?? AppConfiguration()
+  }
+
+  /// The owner's JSON for the app; nil when there is none.
+  public var appPolicy: ServiceValue? { state.withLock { $0.accepted?.appPolicy } }
+
+  /// What a password must be.
+  public var passwordRules: PasswordRules { state.withLock { $0.rules } }
+
+  /// The name of this installation, drawn at the activation; nil before.
+  public var instanceIdentifier: UUID? { state.withLock { $0.kept.instance } }
+
+  // MARK: What happens to the app
+
+  /// A person used the app. Idle time begins anew, unless it had passed.
+  public func noteActivity() {
+    tick()
+    state.withLock { $0.lastActivity = options.clock.now }
+    setTimer()
+  }
+
+  /// The app is shown, or not any more. An app that opened its container without a person asks for the password before it is shown.
+  public func setForeground(_ isInForeground: Bool) {
+    state.withLock { $0.isInForeground = isInForeground }
+    if isInForeground { apply(.broughtToFront) }
+  }
+
+  /// Blocks the app, and keeps the block over restarts. A block with the same id is replaced, and is the newest then.
+  public func block(_ block: LocalBlock) { apply(.blocked(block)) }
+
+  /// Ends the block with this id. Does nothing without one.
+  public func unblock(id: String) { apply(.unblocked(id: id)) }
+
+  /// Locks the app as its owner would: the keys go, and only the unlock code brings them back. Returns false, and does nothing, when
+  /// no unlock code is known. Returns when the lock would survive the process.
+  public func remoteLock() async -> Bool {
+    let isKnown = state.withLock { $0.accepted?.unlockCode != nil }
+    guard isKnown else { return false }
+    change { state in
+      state.kept.remoteLock = state.kept.remoteLock ?? .app
+      return [.remotelyLocked]
+    }
+    await settle()
+    return true
+  }
+
+  /// Ends services, closes the container, and lets another process run the app. The object is not used after that.
+  public func stop() async {
+    let opened = state.withLock { state in
+      state.hasStopped = true
+      return state.opened
+    }
+    timer.withLock { $0.take()?.cancel() }
+    watch.withLock { $0.take()?.stop() }
+    await opened?.services.stop()
+    apply(.closed)
+    await place.stop()
+    try? await BlockingCall.run { try opened?.container.close() }
+    await settle()
+    let waiting = state.withLock { state in
+      defer { state.waiting = [:] }
+      return state.waiting
+    }
+    for continuation in waiting.values { continuation.resume(throwing: AppRuntimeError(.notAuthorized)) }
+    file.letGo()
+  }
+
+  /// Returns when all changes so far are saved, and their events were handed over.
+  func settle() async {
+    await withCheckedContinuation { continuation in effects.async { continuation.resume() } }
+  }
+
+  /// Compares the time with the last activity: a timer only asks.
+  func tick() {
+    let isOver = state.withLock { state in
+      guard let limit = state.idleTime else { return false }
+      return state.authorization.allows(.idleTimePassed) && options.clock.now - state.lastActivity >= limit
+    }
+    if isOver { apply(.idleTimePassed) }
+  }
+
+  private func setTimer() {
+    let next = state.withLock { state in
+      state.authorization.allows(.idleTimePassed) ? state.idleTime.map { state.lastActivity + $0 } : nil
+    }
+    if let next { timer.withLock { $0?.set(to: next) } }
+  }
+
+  // MARK: Changes
+
+  /// Changes the state by one input.
+  @discardableResult
+  func apply(_ input: Authorization.Input) -> Authorization { change { _ in [input] } }
+
+  /// Changes the state: first by `body`, then by the inputs that it returns. Keys that are not wanted any more are gone when this
+  /// returns; then the state is saved, if it is another one, and then the events are told.
+  @discardableResult
+  func change<E: Error>(_ body: (inout State) throws(E) -> [Authorization.Input]) throws(E) -> Authorization {
+    let (after, opened, sealed, isWiped, waiting) = try state.withLock { state throws(E) in
+      let before = state
+      var told: [AuthorizationEvent] = []
+      let inputs = try body(&state)
+      for input in inputs {
+        if let event = state.authorization.apply(input) { told.append(event) }
+      }
+      let after = state.authorization
+      let sealed = state.seal(isStored: inputs == [.closed])
+      state.kept.blocks = after.localBlocks
+      if after.isAuthorized {
+        told += state.heldUpdates.map { AuthorizationEvent($0) }
+        state.heldUpdates = []
+      }
+      finish(unless: before.kept == state.kept, then: told, after)
+      let isWiped = after.shown == .wiped && before.authorization.shown != .wiped
+      return (after, state.opened, sealed, isWiped, state.takeWaiting())
+    }
+    for (continuation, answer) in waiting { continuation.resume(with: answer) }
+    setTimer()
+    if isWiped {
+      place.leave(sealed?.services)
+    } else if let sealed {
+      place.standIn(after: sealed.services)
+    } else {
+      place.show(after, opened)
+    }
+    return after
+  }
+
+  /// Saves and tells in the order of the changes: called with the state locked.
+  private func finish(unless isSaved: Bool, then told: [AuthorizationEvent], _ after: Authorization) {
+    effects.async { [self] in
+      if !isSaved {
+        do {
+          try write()
+        } catch {
+          options.logger.error("the state cannot be saved", metadata: ["error": "\(error)"])
+        }
+      }
+      finishWipe()
+      for event in told { eventQueue.async { [events] in events(event, after) } }
+    }
+  }
+
+  /// The latest state, whichever change asked for it: an older one never comes after a newer one.
+  func write() throws { try file.write(state.withLock { $0.kept }) }
+
+  /// Changes what is kept, and returns when it is on the disk. Blocks. Throws `stateUnusable`.
+  func keep(_ change: (inout State) -> Void) throws {
+    state.withLock { change(&$0) }
+    try effects.sync { try write() }
+  }
+}
+
+extension AppRuntime.State {
+  var rules: PasswordRules { accepted?.passwordRules ?? PasswordRules() }
+  var idleTime: Duration? { rules.idleSeconds.map { .seconds($0) } }
+
+  /// Wipes keys that are not wanted any more, before anything else happens. Returns what was open.
+  fileprivate mutating func seal(isStored: Bool) -> AppRuntime.Opened? {
+    guard !authorization.isAuthorized, let opened else { return nil }
+    (self.opened, epoch) = (nil, epoch + 1)
+    if isStored { return nil }
+    opened.services.beginHolding()
+    _ = try? opened.container.close(.now, because: authorization.shown?.code.message)
+    return opened
+  }
+
+  /// Those who wait to be authorized, when their wait is over.
+  fileprivate mutating func takeWaiting()
+    -> [(CheckedContinuation<AppRuntime.Opened, any Error>, Result<AppRuntime.Opened, any Error>)]
+  {
+    let answer: Result<AppRuntime.Opened, any Error>
+    if let opened {
+      answer = .success(opened)
+    } else if authorization.shown == .wiped {
+      answer = .failure(AppRuntimeError(.notAuthorized, withdrawal: .wiped))
+    } else {
+      return []
+    }
+    defer { waiting = [:] }
+    return waiting.values.map { ($0, answer) }
+  }
+}
