@@ -105,7 +105,7 @@ let package = Package(
       name: "Commands",
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
-        "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
+        "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics", "AppRuntime",
         .product(name: "ArgumentParser", package: "swift-argument-parser"),
         .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
@@ -253,7 +253,9 @@ let package = Package(
       ], swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests",
-      dependencies: ["SecureFiles", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "TestSupport"],
+      dependencies: [
+        "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "ServiceBroker", "TestSupport",
+      ],
       swiftSettings: strict),
     .testTarget(
       name: "ConformanceTests",

@@ -28,29 +28,11 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
     self.withdrawal = withdrawal
   }
 
+  /// What was found and what was expected: the detail, the error beneath, or what is withdrawn.
+  public var reason: String? { detail ?? cause.map { "\($0)" } ?? withdrawal?.code.message }
+
   /// What failed.
-  public var what: String {
-    let what =
-      switch code {
-      case .managementRefused: "the management file was refused"
-      case .stateUnusable: "the state of the runtime cannot be read or written"
-      case .alreadyRunning: "another process of this app runs"
-      case .notAuthorized: "the app is not authorized"
-      case .notActivated: "the app is not activated"
-      case .alreadyActivated: "the app is activated already"
-      case .activationFailed: "the app cannot be activated"
-      case .openingFailed: "the container cannot be opened"
-      case .preparationFailed: "the app could not be set up after its container was opened"
-      case .wrongPassword: "the password is wrong"
-      case .wrongUnlockCode: "the unlock code is wrong"
-      case .passwordRefused: "the password rules refuse the new password"
-      case .tooManyAttempts: "there were too many wrong passwords or codes"
-      case .busy: "a password or a code is being checked"
-      case .notAsked: "that is not what the runtime asks for"
-      }
-    let detail = detail ?? withdrawal?.code.message
-    return what + [path, detail ?? cause.map { "\($0)" }].compactMap(\.self).map { ": " + $0 }.joined()
-  }
+  public var what: String { ([code.what] + [path, reason].compactMap(\.self)).joined(separator: ": ") }
 
   /// What to do.
   public var remedy: String {
@@ -78,6 +60,27 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
 }
 
 extension AppRuntimeError.Code {
+  /// What failed, without its circumstances.
+  public var what: String {
+    switch self {
+    case .managementRefused: "the management file was refused"
+    case .stateUnusable: "the state of the runtime cannot be read or written"
+    case .alreadyRunning: "another process of this app runs"
+    case .notAuthorized: "the app is not authorized"
+    case .notActivated: "the app is not activated"
+    case .alreadyActivated: "the app is activated already"
+    case .activationFailed: "the app cannot be activated"
+    case .openingFailed: "the container cannot be opened"
+    case .preparationFailed: "the app could not be set up after its container was opened"
+    case .wrongPassword: "the password is wrong"
+    case .wrongUnlockCode: "the unlock code is wrong"
+    case .passwordRefused: "the password rules refuse the new password"
+    case .tooManyAttempts: "there were too many wrong passwords or codes"
+    case .busy: "a password or a code is being checked"
+    case .notAsked: "that is not what the runtime asks for"
+    }
+  }
+
   /// Whether an error has this code, for `catch` clauses: `catch AppRuntimeError.Code.alreadyRunning`.
   public static func ~= (code: Self, error: any Error) -> Bool { (error as? AppRuntimeError)?.code == code }
 }

@@ -1,6 +1,8 @@
 import AppKinetics
+import AppRuntime
 import ArgumentParser
 import ContainerStore
+import Foundation
 import Logging
 import SecureFiles
 import ServiceWire
@@ -51,6 +53,24 @@ struct AppOptions: ParsableArguments {
 
   /// What a broker takes.
   private static let textByteCountMax = BrokerLimits().nameByteCountMax
+
+  /// Runs the app until it is interrupted; its runtime opens the container when it may.
+  func runManaged(
+    by file: String?, _ report: EventReport, prepare: @escaping AppRuntime.Preparation
+  ) throws {
+    let secret = try credential.secret(for: dir)
+    try Container.requireContainer(at: dir)
+    var options = AppRuntime.Options()
+    options.management = file.map { ManagementSource(path: $0) }
+    options.services = broker.services
+    options.logger = options.services.logger
+    options.container.acceptsOlderState = secret.acceptsOlderState
+    let managed = ManagedApp(
+      application: Application(id: try ApplicationID(id), name: name ?? id, activationUser: user),
+      url: URL(filePath: dir), options: options, report: report, prepare: prepare)
+    let first = try Answer(secret)
+    try AsyncWork.run { try await managed.run(first) }
+  }
 
   /// Opens the container, and closes it again whatever happens. Without `registers` the app is there for what it sends and its replies only.
   func withServices<R>(

@@ -1,5 +1,7 @@
 import AppKinetics
+import AppRuntime
 import ArgumentParser
+import Foundation
 import SecureFiles
 
 struct AppRunCommand: ParsableCommand, ReportingCommand {
@@ -21,6 +23,12 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       valueName: "app"))
   var from: [String] = []
 
+  @Option(
+    help: ArgumentHelp(
+      "The management file of the app's owner, who may lock, block and wipe it; see dynamics manage.",
+      valueName: "file"), completion: .file())
+  var managed: String?
+
   @Flag(help: "Prints each event as a JSON object on a line of its own.")
   var json = false
 
@@ -33,6 +41,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func validate() throws {
+    if locked, managed != nil { throw ValidationError(Self.lockedIsManaged) }
     let names = saveTo.split(separator: "/")
     guard let first = names.first, first != "Inbox", first != ".opendynamics",
       names.allSatisfy({ $0 != ".." && $0 != "." && $0.utf8.count <= 255 })
@@ -40,6 +49,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       throw ValidationError("--save-to names a folder of the app's own, such as /Documents.")
     }
   }
+
+  private static let lockedIsManaged =
+    "--locked is for an app without --managed: that one is locked by its owner."
 
   private static func caller(_ text: String) throws -> Caller {
     if let caller = try? Caller(fingerprint: text) { return caller }
@@ -54,30 +66,22 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     let drawsBar = progress || StandardError.isTerminal
     let report = EventReport(asJSON: json, bar: ArrivalBar(SharedProgressBar(drawsBar ? "receive" : nil)))
     defer { report.flush() }
-    try app.withServices { services, container in
+    @Sendable func offer(_ container: SecureContainer, _ services: AppServices) throws {
       if !callers.isEmpty { try services.take(from: callers) }
       for service in [WellKnownService.transferFile, .saveFiles, .greetings] {
         try services.offer(service.definition, validates: true) { request in
           try await Self.answer(request, folder, container, report)
         }
       }
+      Self.follow(services, report)
+    }
+    if managed != nil || AppRuntime.isManaged(containerAt: URL(filePath: app.dir)) {
+      return try app.runManaged(by: managed, report, prepare: offer)
+    }
+    try app.withServices { services, container in
+      try AppRuntime.requireUnmanaged(container)
+      try offer(container, services)
       try AsyncWork.run {
-        // Ends with the services.
-        let rollbacks = services.rollbacks
-        Task {
-          for await rollback in rollbacks {
-            report.write(
-              AppEvent(
-                rollback.side == .thisApp ? "this app was put back, says" : "other app was put back",
-                app: rollback.application.text, missingCount: rollback.missingCount))
-          }
-        }
-        let arrivals = services.arrivals
-        Task {
-          for await transfer in arrivals { Task { await Self.report(transfer, report) } }
-        }
-        let waitingPeers = services.waitingPeers
-        Task { await report.follow(waitingPeers) }
         // The app may be in front when it starts, in the place of what stood in for it.
         let frontChanges = services.frontChanges
         if isLocked { try await services.setState(.locked) }
@@ -96,6 +100,25 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
         if !Task.isCancelled, let error = services.connectionError { throw error }
       }
     }
+  }
+
+  /// Prints what happens to the services until they end.
+  private static func follow(_ services: AppServices, _ report: EventReport) {
+    let rollbacks = services.rollbacks
+    Task {
+      for await rollback in rollbacks {
+        report.write(
+          AppEvent(
+            rollback.side == .thisApp ? "this app was put back, says" : "other app was put back",
+            app: rollback.application.text, missingCount: rollback.missingCount))
+      }
+    }
+    let arrivals = services.arrivals
+    Task {
+      for await transfer in arrivals { Task { await Self.report(transfer, report) } }
+    }
+    let waitingPeers = services.waitingPeers
+    Task { await report.follow(waitingPeers) }
   }
 
   /// What is heard of a message before it is there, and when it will not be.

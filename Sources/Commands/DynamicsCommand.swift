@@ -15,6 +15,7 @@ struct DynamicsCommand: ParsableCommand {
       DiskUsageCommand.self, FindCommand.self, TreeCommand.self, CatCommand.self, AppendCommand.self,
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
       SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
+      ManageCommand.self,
       PeersCommand.self, AppsCommand.self, FrontCommand.self, ServicesCommand.self, PushCommand.self,
       DoctorCommand.self, BenchCommand.self,
     ],

@@ -1,3 +1,4 @@
+import AppRuntime
 import ArgumentParser
 import ContainerStore
 import ServiceValues
@@ -52,6 +53,13 @@ struct ErrorReport: Encodable {
       detail = error.detail
       remedy = error.code.remedy
       status = error.code.status
+    case let error as AppRuntimeError:
+      code = error.code.rawValue
+      message = error.code.what
+      path = error.path
+      detail = error.reason
+      remedy = error.remedy
+      status = error.code.status
     case is CancellationError:
       code = ServicesError.Code.cancelled.name
       message = ServicesError.Code.cancelled.what
@@ -101,6 +109,16 @@ struct ErrorReport: Encodable {
     for path in attachments ?? [] { text += "  it came with " + PrintableText.of(path) + "\n" }
     if withRemedy, let remedy { text += "  " + remedy + "\n" }
     StandardError.write(text)
+  }
+}
+
+extension AppRuntimeError.Code {
+  fileprivate var status: ExitStatus {
+    switch self {
+    case .alreadyRunning: .locked
+    case .wrongPassword, .wrongUnlockCode, .passwordRefused: .wrongKey
+    default: .failure
+    }
   }
 }
 

@@ -77,3 +77,14 @@ package struct JSONNode {
     }
   }
 }
+
+extension ServiceValue {
+  /// A whole JSON text as it stands. Throws `invalidParams` with the line and column where it is no JSON.
+  package init(plainJSON text: [UInt8], root: String) throws(ServicesError) {
+    do throws(Problem) {
+      self = try JSONReader.read(text, root: root)
+    } catch {
+      throw error.error(.invalidParams)
+    }
+  }
+}

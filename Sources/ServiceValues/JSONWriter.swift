@@ -1,10 +1,10 @@
 /// Writes canonical JSON: no white space, members in the order of their names' UTF-8 bytes, nothing escaped that need not be, each number in the
 /// shortest form that reads back as the same one.
-struct JSONWriter {
-  private(set) var text = ""
+package struct JSONWriter {
+  private var text = ""
 
   /// Numbers must be finite.
-  static func text(of value: ServiceValue) -> String {
+  package static func text(of value: ServiceValue) -> String {
     var writer = JSONWriter()
     writer.write(value)
     return writer.text

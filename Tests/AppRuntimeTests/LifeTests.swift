@@ -59,11 +59,12 @@ struct LifeTests {
     }
   }
 
-  @Test func aContainerFromBeforeIsActivated() async throws {
+  @Test(arguments: [false, true]) func aContainerFromBeforeIsActivated(isManaged: Bool) async throws {
     try await withTestApps { world in
       let device = try Device(world)
+      try device.write(#""serial": 1"#)
       try await SecureContainer.create(at: device.url, passphrase: password(), options: cheapOptions).close()
-      let runtime = try await device.start(isManaged: false)
+      let runtime = try await device.start(isManaged: isManaged)
       #expect(runtime.authorization.activation == .activated)
       try await runtime.authorize(passphrase: password())
       #expect(runtime.instanceIdentifier != nil)

@@ -55,8 +55,7 @@ struct LayerTests {
       imports: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "EncryptedFile", "ServiceValues",
         "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
-        "ArgumentParser",
-        "Logging",
+        "AppRuntime", "ArgumentParser", "Logging",
       ], system: highSystem),
     Layer(9, "dynamics", imports: ["Commands"], system: highSystem),
   ]

@@ -1,7 +1,8 @@
 import AppKinetics
 import ContainerStore
-import Foundation
+package import Foundation
 import Locks
+package import SecureFiles
 import SodiumPrimitives
 
 /// What an owner decides.
@@ -59,11 +60,21 @@ extension AppRuntime {
     state.withLock { $0.provenSerial = max($0.provenSerial, serial) }
   }
 
-  private static let serialPath = "/.opendynamics/managed"
+  /// Whether the state beside a container has a management file that was accepted.
+  package static func isManaged(containerAt url: URL) -> Bool {
+    StateFile.peek(PosixBlockIO(url.path + ".runtime"))?.managed != nil
+  }
+
+  /// Refuses to go on with a container that was managed, without its runtime. Throws `stateUnusable`.
+  package static func requireUnmanaged(_ container: SecureContainer) throws {
+    guard try RuntimeFile.managed.text(in: container.store) != nil else { return }
+    throw AppRuntimeError(
+      .stateUnusable,
+      detail: "the container was managed, and the state beside it is missing; give the management file")
+  }
 
   private static func write(_ serial: Int64, in container: SecureContainer) throws {
-    try container.files.write(Data("\(serial)\n".utf8), toPath: serialPath)
-    try container.synchronize()
+    try RuntimeFile.managed.write("\(serial)\n", in: container.store)
   }
 
   /// Locks the app remotely when the container knows a later decision than the state that this process began with: the state was
@@ -71,9 +82,7 @@ extension AppRuntime {
   func requireKnownSerial(_ container: SecureContainer) async throws {
     let (accepted, proven) = state.withLock { ($0.accepted?.serial ?? 0, $0.provenSerial) }
     let known = try await BlockingCall.run { () -> Int64 in
-      let files = container.files
-      guard files.fileExists(atPath: Self.serialPath) else { return 0 }
-      let text = String(decoding: try files.data(atPath: Self.serialPath), as: UTF8.self)
+      guard let text = try RuntimeFile.managed.text(in: container.store) else { return 0 }
       // What is damaged there is no reason to forget that there was something.
       return Int64(text.dropLast()) ?? .max
     }

@@ -1,4 +1,5 @@
-public import AppKinetics
+// Who uses this module writes Application, ServiceValue and SecretBytes: one import is enough.
+@_exported public import AppKinetics
 public import Dispatch
 public import Foundation
 import Locks
@@ -9,13 +10,16 @@ public import SodiumPrimitives
 /// Decides whether an app may use its container and its services, and takes that away again (Documentation/RUNTIME.md).
 ///
 /// ```swift
-/// let runtime = try await AppRuntime(application, containerAt: url) { container, services in
-///   try services.offer(greetings) { .reply("Hello, \($0.sender)") }
+/// import AppRuntime
+///
+/// let notes = Application(id: try ApplicationID("com.example.notes"), name: "Notes")
+/// let runtime = try await AppRuntime(notes, containerAt: url) { container, services in
+///   try services.offer(WellKnownService.greetings.definition) { .reply("Hello, \($0.sender)") }
 /// } events: { event, state in
-///   print(event.message)
+///   print(event.message, state.asks)
 /// }
-/// try await runtime.authorize(passphrase: SecretBytes(utf8: typed))
-/// let files = try runtime.container.files
+/// try await runtime.authorize(passphrase: SecretBytes(utf8: "correct horse"))
+/// try runtime.container.files.write(data, toPath: "/note")
 /// ```
 ///
 /// Any thread may use it. While the app is not authorized no key of the container is in memory.
@@ -90,6 +94,7 @@ public final class AppRuntime: Sendable {
     var hasStopped = false
     var waiting: [UInt64: CheckedContinuation<Opened, any Error>] = [:]
     var lastWaiting: UInt64 = 0
+    var watchers: [UInt64: AsyncStream<Authorization>.Continuation] = [:]
     /// Updates that the app is told of once it is authorized.
     var heldUpdates: [AuthorizationEvent.Kind] = []
   }
@@ -131,7 +136,6 @@ public final class AppRuntime: Sendable {
     eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
     place = BrokerPlace(url, options.services)
     timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.tick() } }
-    await refreshManagement()
     if let management = options.management {
       let changed: @Sendable () -> Void = { [weak self] in try? self?.readManagement() }
       watch.withLock { $0 = ManagementWatch(management, options.clock, changed) }
@@ -146,13 +150,21 @@ public final class AppRuntime: Sendable {
   ) throws -> (StateFile, State) {
     let file = try StateFile(PosixBlockIO(url.path + ".runtime"))
     var kept = try file.read() ?? RuntimeState()
-    let accepted = try kept.managed.map { try ManagementFile($0) }
+    let before = kept
+    var accepted = try kept.managed.map { try ManagementFile($0) }
+    let provenSerial = accepted?.serial ?? 0
+    do {
+      if let text = try options.management?.read(), text != accepted?.text {
+        let latest = try ManagementFile(text)
+        if try kept.accept(latest, after: accepted) { accepted = latest }
+      }
+    } catch {
+      options.logger.error("the management file was refused", metadata: ["error": "\(error)"])
+    }
     // A wipe that was decided, or has begun.
     for wiped in [kept.wiping, accepted?.wipe].compactMap(\.self) { try Self.destroy(wiped, at: url.path) }
-    if kept.wiping != nil {
-      kept.wiping = nil
-      try file.write(kept)
-    }
+    kept.wiping = nil
+    if kept != before { try file.write(kept) }
     let id = try? Container.id(at: url.path)
     if kept.container != id { kept.forgetContainer(now: id) }
     let now = options.clock.now
@@ -163,7 +175,7 @@ public final class AppRuntime: Sendable {
     return (
       file,
       State(
-        authorization: authorization, kept: kept, accepted: accepted, provenSerial: accepted?.serial ?? 0,
+        authorization: authorization, kept: kept, accepted: accepted, provenSerial: provenSerial,
         lastActivity: now, lastAttempt: now)
     )
   }
@@ -174,6 +186,21 @@ public final class AppRuntime: Sendable {
   public var authorization: Authorization {
     tick()
     return state.withLock { $0.authorization }
+  }
+
+  /// The state, and then each one after it that is different, also without an event, and after that. A slow reader gets the latest. Ends with ``stop()``.
+  public var authorizationChanges: AsyncStream<Authorization> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      let number: UInt64? = state.withLock { state in
+        continuation.yield(state.authorization)
+        guard !state.hasStopped else { return nil }
+        state.lastWaiting += 1
+        state.watchers[state.lastWaiting] = continuation
+        return state.lastWaiting
+      }
+      guard let number else { return continuation.finish() }
+      continuation.onTermination = { [weak self] _ in self?.state.withLock { $0.watchers[number] = nil } }
+    }
   }
 
   /// The app's container. Throws `notAuthorized` with the withdrawal while its keys are closed.
@@ -277,11 +304,12 @@ public final class AppRuntime: Sendable {
     await place.stop()
     try? await BlockingCall.run { try opened?.container.close() }
     await settle()
-    let waiting = state.withLock { state in
-      defer { state.waiting = [:] }
-      return state.waiting
+    let (waiting, watchers) = state.withLock { state in
+      defer { (state.waiting, state.watchers) = ([:], [:]) }
+      return (state.waiting, state.watchers)
     }
     for continuation in waiting.values { continuation.resume(throwing: AppRuntimeError(.notAuthorized)) }
+    for watcher in watchers.values { watcher.finish() }
     file.letGo()
   }
 
@@ -330,7 +358,8 @@ public final class AppRuntime: Sendable {
         told += state.heldUpdates.map { AuthorizationEvent($0) }
         state.heldUpdates = []
       }
-      finish(unless: before.kept == state.kept, then: told, after)
+      let watchers = after == before.authorization ? [] : Array(state.watchers.values)
+      finish(unless: before.kept == state.kept, then: told, watchers, after)
       let isWiped = after.shown == .wiped && before.authorization.shown != .wiped
       return (after, state.opened, sealed, isWiped, state.takeWaiting())
     }
@@ -347,7 +376,10 @@ public final class AppRuntime: Sendable {
   }
 
   /// Saves and tells in the order of the changes: called with the state locked.
-  private func finish(unless isSaved: Bool, then told: [AuthorizationEvent], _ after: Authorization) {
+  private func finish(
+    unless isSaved: Bool, then told: [AuthorizationEvent],
+    _ watchers: [AsyncStream<Authorization>.Continuation], _ after: Authorization
+  ) {
     effects.async { [self] in
       if !isSaved {
         do {
@@ -357,7 +389,10 @@ public final class AppRuntime: Sendable {
         }
       }
       finishWipe()
-      for event in told { eventQueue.async { [events] in events(event, after) } }
+      eventQueue.async { [events] in
+        for event in told { events(event, after) }
+        for watcher in watchers { watcher.yield(after) }
+      }
     }
   }
 

@@ -7,8 +7,7 @@ struct Passwords: ~Copyable {
   private let old: SecretBytes
   private let new: SecretBytes
 
-  /// Hashes of former passwords, the newest first: one PHC string a line. Only an open container shows them.
-  private static let historyPath = "/.opendynamics/passwords"
+  /// Of hashes that only an open container shows.
   private static let parameters = PasswordHash.Parameters(passes: 1, memoryKiB: 8 << 10)
 
   init(old: consuming SecretBytes, new: consuming SecretBytes) {
@@ -33,8 +32,7 @@ struct Passwords: ~Copyable {
     do {
       let hashes = [try SecretHash(hashing: old, parameters: Self.parameters)] + (try former(in: container))
       let text = hashes.prefix(history).map(\.text).joined(separator: "\n")
-      try container.files.write(Data(text.utf8), toPath: Self.historyPath)
-      try container.synchronize()
+      try RuntimeFile.passwords.write(text, in: container.store)
       return nil
     } catch {
       return error
@@ -42,8 +40,7 @@ struct Passwords: ~Copyable {
   }
 
   private func former(in container: SecureContainer) throws -> [SecretHash] {
-    guard container.files.fileExists(atPath: Self.historyPath) else { return [] }
-    let text = String(decoding: try container.files.data(atPath: Self.historyPath), as: UTF8.self)
+    let text = try RuntimeFile.passwords.text(in: container.store) ?? ""
     return text.split(separator: "\n").compactMap { SecretHash(String($0)) }
   }
 }

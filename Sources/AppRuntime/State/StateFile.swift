@@ -59,13 +59,20 @@ final class StateFile: Sendable {
     }
   }
 
+  /// The state of a directory that another process may have; nil when it cannot be read.
+  static func peek(_ io: any BlockIO) -> RuntimeState? { try? read(io) }
+
+  private static func read(_ io: any BlockIO) throws(IOFailure) -> RuntimeState? {
+    guard let file = try io.openIfReadable(name, .read) else { return nil }
+    let count = try file.size()
+    guard count <= byteCountMax else { return nil }
+    return state(Data(try file.read(Int(count), at: 0)))
+  }
+
   /// The state; nil when there is none, or it is damaged.
   func read() throws(AppRuntimeError) -> RuntimeState? {
     do throws(IOFailure) {
-      guard let file = try io.openIfReadable(Self.name, .read) else { return nil }
-      let count = try file.size()
-      guard count <= Self.byteCountMax else { return nil }
-      return Self.state(Data(try file.read(Int(count), at: 0)))
+      return try Self.read(io)
     } catch {
       throw AppRuntimeError(.stateUnusable, path: io.place, cause: error)
     }

@@ -1,0 +1,61 @@
+import AppRuntime
+import Foundation
+import ServiceValues
+
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
+/// A management file while it is changed. Each change is a new decision, with the next serial.
+struct ManagementDraft {
+  private let path: String
+  private var members: [String: ServiceValue]
+
+  /// Reads the file, or begins a new one. Throws `managementRefused` for one that no app would accept.
+  init(at path: String) throws {
+    self.path = path
+    guard let text = try ManagementSource(path: path).read() else {
+      members = ["version": 1, "serial": 0]
+      return
+    }
+    _ = try ManagementFile(text)
+    members = try ServiceValue(plainJSON: [UInt8](text), root: "management").objectValue ?? [:]
+  }
+
+  /// The serial of what will be written.
+  var nextSerial: Int64 { (members["serial"]?.integerValue ?? 0) + 1 }
+
+  /// Nil removes the member.
+  subscript(name: String) -> ServiceValue? {
+    get { members[name] }
+    set { members[name] = newValue }
+  }
+
+  /// Checks the new decision and replaces the file as a whole: a runtime that reads meanwhile finds the old one or the new one.
+  func write() throws -> ManagementFile {
+    var members = members
+    members["serial"] = .integer(nextSerial)
+    let lines = members.sorted { $0.key < $1.key }.map { name, value in
+      "  \(JSONWriter.text(of: .string(name))): \(JSONWriter.text(of: value))"
+    }
+    let text = Data("{\n\(lines.joined(separator: ",\n"))\n}\n".utf8)
+    let file = try ManagementFile(text)
+    let temporary = path + ".new"
+    do {
+      try text.write(to: URL(filePath: temporary), options: .withoutOverwriting)
+    } catch {
+      throw CommandError(.nativeFailed, path: temporary, detail: error.localizedDescription)
+    }
+    chmod(temporary, 0o644)
+    guard rename(temporary, path) == 0 else {
+      let code = errno
+      unlink(temporary)
+      throw CommandError.native("rename", path, code)
+    }
+    return file
+  }
+}
