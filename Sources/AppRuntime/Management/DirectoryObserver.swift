@@ -51,11 +51,12 @@ final class DirectoryObserver: Sendable {
         while count < 0, errno == EINTR {
           count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
         }
+        let headByteCount = MemoryLayout<inotify_event>.size
         var offset = 0
-        while offset < count {
-          let event = buffer.load(fromByteOffset: offset, as: inotify_event.self)
+        while count - offset >= headByteCount {
+          let event = buffer.loadUnaligned(fromByteOffset: offset, as: inotify_event.self)
           if event.mask & UInt32(IN_IGNORED) != 0 { return false }
-          offset += MemoryLayout<inotify_event>.size + Int(event.len)
+          offset += headByteCount + Int(event.len)
         }
         return count > 0
       }
