@@ -505,6 +505,35 @@ struct LifeTests {
     }
   }
 
+  @Test func newProvidersAreAnUpdate() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      let runtime = try await device.activated()
+      let other = try await world.start("com.example.other") { try $0.offer(echo) { .reply($0.params) } }
+      var events: [Device.Told] = []
+      var count = 0
+      // What the runtime finds first is no update, whenever that is.
+      while !events.contains(told(.servicesUpdate)) {
+        count += 1
+        let next = ServiceDefinition(
+          serviceID: echo.serviceID, version: try ServiceVersion("2.0.0.\(count)"), methods: echo.methods)
+        try other.services.offer(next) { .reply($0.params) }
+        try await Task.sleep(for: .milliseconds(20))
+        events += await device.events()
+      }
+      _ = try await runtime.services.providers()
+      try await Task.sleep(for: .milliseconds(100))
+      _ = await device.events()
+      // It goes to sleep, and offers the same.
+      try await other.services.setState(.locked)
+      while try await runtime.services.providers(of: echo.serviceID).first?.state != .locked {
+        await Task.yield()
+      }
+      #expect(await device.events() == [])
+      await device.stop()
+    }
+  }
+
   @Test func updatesAreToldOnceAndOnlyToAnAuthorizedApp() async throws {
     try await withTestApps { world in
       let device = try Device(world)

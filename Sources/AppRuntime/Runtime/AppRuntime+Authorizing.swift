@@ -314,6 +314,7 @@ extension AppRuntime {
       place.standIn(after: opened.services)
       throw AppRuntimeError(.notAuthorized, withdrawal: state.shown)
     }
+    followProviders(opened.services)
   }
 
   private func requireEpoch(_ epoch: UInt64) throws(AppRuntimeError) {
