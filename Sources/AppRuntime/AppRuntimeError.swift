@@ -80,7 +80,4 @@ extension AppRuntimeError.Code {
     case .notAsked: "that is not what the runtime asks for"
     }
   }
-
-  /// Whether an error has this code, for `catch` clauses: `catch AppRuntimeError.Code.alreadyRunning`.
-  public static func ~= (code: Self, error: any Error) -> Bool { (error as? AppRuntimeError)?.code == code }
 }

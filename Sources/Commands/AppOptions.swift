@@ -3,6 +3,7 @@ import AppRuntime
 import ArgumentParser
 import ContainerStore
 import Foundation
+import Locks
 import Logging
 import SecureFiles
 import ServiceWire
@@ -68,7 +69,7 @@ struct AppOptions: ParsableArguments {
     let managed = ManagedApp(
       application: Application(id: try ApplicationID(id), name: name ?? id, activationUser: user),
       url: URL(filePath: dir), options: options, report: report, prepare: prepare)
-    let first = try Answer(secret)
+    let first = Guarded<Answer?>(try Answer(secret))
     try AsyncWork.run { try await managed.run(first) }
   }
 

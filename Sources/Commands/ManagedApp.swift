@@ -32,11 +32,12 @@ struct ManagedApp: Sendable {
   }
 
   /// Runs until the task is cancelled. The first secret is the answer to the first question, or the key that needs no person.
-  func run(_ first: Answer) async throws {
+  func run(_ given: Guarded<Answer?>) async throws {
+    var first = given.withLock { $0.take() }
     let (steps, step) = AsyncStream.makeStream(of: Step.self)
     var options = options
-    let isKey = first.kind == .rawKey
-    if isKey { options.rawKey = { try first.copy() } }
+    let isKey = first?.kind == .rawKey
+    if isKey, let key = first { options.rawKey = { try key.copy() } }
     let runtime = try await AppRuntime(application, containerAt: url, options: options, prepare: prepare) {
       [report] event, _ in
       report.write(Self.event(event))
@@ -46,7 +47,8 @@ struct ManagedApp: Sendable {
       if let shown = runtime.authorization.shown {
         report.write(AppEvent("not authorized", reason: "\(shown.code)"))
       }
-      try await begin(runtime, first, isKey: isKey)
+      // A password is not kept.
+      try await begin(runtime, first.take(), isKey: isKey)
       // Ends with the runtime.
       Task {
         var asked = Authorization.Question.nothing
@@ -64,10 +66,10 @@ struct ManagedApp: Sendable {
     await runtime.stop()
   }
 
-  private func begin(_ runtime: AppRuntime, _ first: Answer, isKey: Bool) async throws {
+  private func begin(_ runtime: AppRuntime, _ password: Answer?, isKey: Bool) async throws {
     guard isKey else {
-      guard runtime.authorization.asks == .password else { return }
-      return try await runtime.authorize(passphrase: first.copy())
+      guard let password, runtime.authorization.asks == .password else { return }
+      return try await runtime.authorize(passphrase: password.copy())
     }
     runtime.setForeground(false)
     guard await runtime.authorizeAutonomously() else {

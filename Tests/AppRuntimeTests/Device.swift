@@ -35,7 +35,7 @@ final class Device: Sendable {
   let world: TestApps
   let clock = ManualClock()
   let application: Application
-  let url: URL
+  private let placed: Guarded<URL>
   let management: ManagementSource
   private let told = Guarded<[Told]>([])
   private let misuses = Guarded<[String]>([])
@@ -45,8 +45,14 @@ final class Device: Sendable {
   init(_ world: TestApps, _ id: String = "com.example.app") throws {
     self.world = world
     application = Application(id: try ApplicationID(id), name: id)
-    url = world.directory.appendingPathComponent(id)
+    placed = Guarded(world.directory.appendingPathComponent(id))
     management = ManagementSource(path: world.directory.path + "/managed.json")
+  }
+
+  /// The container's directory, or a link to it.
+  var url: URL {
+    get { placed.withLock { $0 } }
+    set { placed.withLock { $0 = newValue } }
   }
 
   var runtime: AppRuntime { running.withLock { $0! } }

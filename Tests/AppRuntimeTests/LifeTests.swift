@@ -42,11 +42,15 @@ struct LifeTests {
     try await withTestApps { world in
       let device = try Device(world)
       await world.stopBroker()
-      let runtime = try await device.start(prepare: { _, _ in throw POSIXError(.EIO) })
+      let fails = Guarded(false)
+      let runtime = try await device.start(prepare: { _, _ in
+        if fails.withLock({ $0 }) { throw POSIXError(.EIO) }
+      })
       #expect(try await code { try await runtime.activate(passphrase: password()) } == .activationFailed)
       #expect(await device.events() == [told(.notAuthorized, .noNetwork)])
       #expect(!FileManager.default.fileExists(atPath: device.url.path))
       try await world.startBroker()
+      fails.withLock { $0 = true }
       #expect(try await code { try await runtime.activate(passphrase: password()) } == .activationFailed)
       #expect(await device.events() == [told(.notAuthorized, .activationUnknown)])
       #expect(!FileManager.default.fileExists(atPath: device.url.path))
@@ -95,17 +99,6 @@ struct LifeTests {
       #expect(await device.events() == [told(.authorized)])
       // No new objects, and nothing is set up a second time.
       #expect(try runtime.container === container && device.preparationCount == 1)
-      await device.stop()
-    }
-  }
-
-  /// A machine that slept has no timer that fired: the next question finds the time over.
-  @Test func aQuestionFindsThatTheIdleTimeIsOver() async throws {
-    try await withTestApps { world in
-      let device = try Device(world)
-      let runtime = try await device.activated(#""serial": 1, "passwordRules": {"idleSeconds": 60}"#)
-      device.clock.advance(by: .seconds(3_600))
-      #expect(runtime.authorization.shown == .idle)
       await device.stop()
     }
   }
@@ -440,6 +433,101 @@ struct LifeTests {
       }
       await device.stop()
       #expect(refusedCount > 0)
+    }
+  }
+
+  /// While the app is being set up its keys are open already, and go with a withdrawal, a wipe and the end.
+  @Test(arguments: ["block", "wipe", "stop"]) func anOpeningUnderWayIsSealed(by end: String) async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      _ = try await device.activated()
+      await device.stop()
+      let gate = Guarded(false)
+      let opened = Guarded<SecureContainer?>(nil)
+      let runtime = try await device.start(prepare: { container, _ in
+        opened.withLock { $0 = container }
+        while !gate.withLock({ $0 }) { await Task.yield() }
+      })
+      let opening = Task { try await code { try await runtime.authorize(passphrase: password()) } }
+      while opened.withLock({ $0 }) == nil { await Task.yield() }
+      let container = try #require(opened.withLock { $0 })
+      #expect(throws: Never.self) { try container.files.contentsOfDirectory(atPath: "/") }
+      switch end {
+      case "block": try device.write(#""serial": 1, "blocked": {}"#)
+      case "wipe": try device.write(#""serial": 1, "wipe": "\#(container.store.id.hex)""#)
+      default: await device.stop()
+      }
+      #expect(throws: CocoaError.self) { try container.files.contentsOfDirectory(atPath: "/") }
+      if end == "wipe" {
+        await runtime.settle()
+        #expect(!FileManager.default.fileExists(atPath: device.url.path))
+      }
+      gate.withLock { $0 = true }
+      #expect(try await opening.value == .notAuthorized)
+      #expect(!runtime.authorization.isAuthorized)
+      if end != "stop" { await device.stop() }
+    }
+  }
+
+  @Test func nothingIsMadeForAnAppThatIsBlocked() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      try device.write(#""serial": 1, "blocked": {}"#)
+      let runtime = try await device.start()
+      #expect(try await code { try await runtime.activate(passphrase: password()) } == .notAuthorized)
+      #expect(!FileManager.default.fileExists(atPath: device.url.path) && device.preparationCount == 0)
+      await device.stop()
+    }
+  }
+
+  @Test func aPersonWhoComesWhileTheKeyOpensIsAsked() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      let key = String(repeating: "k", count: 32)
+      try await device.activated().container.store.addKey(.rawKey(SecretBytes(utf8: key)))
+      await device.stop()
+      let comes = Guarded<(@Sendable () -> Void)?>(nil)
+      let runtime = try await device.start(
+        rawKey: { try SecretBytes(utf8: key) }, prepare: { _, _ in comes.withLock { $0 }?() })
+      comes.withLock { $0 = { runtime.setForeground(true) } }
+      runtime.setForeground(false)
+      #expect(await runtime.authorizeAutonomously())
+      #expect(runtime.authorization.shown == .idle && runtime.authorization.asks == .password)
+      comes.withLock { $0 = nil }
+      await device.stop()
+    }
+  }
+
+  /// Links to one container have one count of attempts.
+  @Test func aLinkToTheContainerHasItsState() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      _ = try await device.activated(#""serial": 1, "unlockCode": "CODE", "passwordRules": {"attempts": 1}"#)
+      await device.stop()
+      let link = try Device(world, "com.example.app")
+      try FileManager.default.createSymbolicLink(
+        atPath: world.directory.path + "/link", withDestinationPath: device.url.path)
+      link.url = world.directory.appendingPathComponent("link")
+      let runtime = try await link.start()
+      #expect(try await code { try await runtime.authorize(passphrase: password("wrong")) } == .wrongPassword)
+      await link.stop()
+      #expect(try await device.start().authorization.asks == .unlockCode)
+      await device.stop()
+    }
+  }
+
+  @Test func codesHaveALimitWithoutARule() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      let runtime = try await device.activated(#""serial": 1, "unlockCode": "CODE""#)
+      #expect(await runtime.remoteLock())
+      for _ in 0..<5 {
+        #expect(try await code { try await runtime.unlock(code: password("4712")) } == .wrongUnlockCode)
+      }
+      #expect(try await code { try await runtime.unlock(code: password("4711")) } == .tooManyAttempts)
+      device.clock.advance(by: .seconds(1))
+      try await runtime.unlock(code: password("4711"))
+      await device.stop()
     }
   }
 

@@ -77,6 +77,9 @@ public struct Authorization: Sendable, Hashable {
     return all
   }
 
+  /// Whether a withdrawal takes the keys.
+  var takesKeys: Bool { withdrawals.contains(where: \.takesKeys) }
+
   /// The withdrawal that a person is told about.
   public var shown: Withdrawal? { withdrawals.first }
 
@@ -131,7 +134,7 @@ public struct Authorization: Sendable, Hashable {
     return switch input {
     case .activationBegan: activation == .notActivated
     case .activationEnded: activation == .inProgress
-    case .opened: activation == .activated && keys == .closed && !withdrawals.contains(where: \.takesKeys)
+    case .opened: activation == .activated && keys == .closed && !takesKeys
     case .closed, .authenticated, .passwordChanged, .passwordChangeRequired: keys != .closed
     case .idleTimePassed: keys == .openedByPerson && !isIdle
     case .broughtToFront: keys == .openedWithoutPerson && !isIdle
@@ -173,7 +176,7 @@ public struct Authorization: Sendable, Hashable {
     case .wiped: isWiped = true
     }
     // What the person has typed before counts for nothing once the keys are gone.
-    if withdrawals.contains(where: \.takesKeys) {
+    if takesKeys {
       (keys, isIdle, requiresNewPassword) = (.closed, false, false)
     }
     return event(since: before, input)

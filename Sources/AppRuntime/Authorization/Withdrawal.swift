@@ -62,7 +62,7 @@ public struct Notice: Sendable, Hashable, Codable {
       text: try values.decode(String.self, forKey: .text))
   }
 
-  private static func shortened(_ text: String) -> String {
+  static func shortened(_ text: String, to byteCountMax: Int = Notice.byteCountMax) -> String {
     guard text.utf8.count > byteCountMax else { return text }
     var (short, room) = ("", byteCountMax)
     // By scalars: one character may have any number of bytes.
@@ -85,6 +85,11 @@ public struct LocalBlock: Sendable, Hashable, Codable {
   /// What the person reads.
   public let notice: Notice
 
-  /// A block of this name.
-  public init(id: String, notice: Notice) { (self.id, self.notice) = (id, notice) }
+  /// The most bytes of UTF-8 in an id.
+  public static let idByteCountMax = 255
+
+  /// A block of this name, which is shortened to ``idByteCountMax`` bytes.
+  public init(id: String, notice: Notice) {
+    (self.id, self.notice) = (Notice.shortened(id, to: Self.idByteCountMax), notice)
+  }
 }

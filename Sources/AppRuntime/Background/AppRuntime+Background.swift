@@ -56,7 +56,8 @@ extension AppRuntime {
       do {
         end.yield((try await work(), nil))
       } catch {
-        end.yield((.failed, "\(error)"))
+        // The state file is in the clear: no text of the app's.
+        end.yield((.failed, "\(type(of: error))"))
       }
       end.finish()
     }
@@ -74,7 +75,13 @@ extension AppRuntime {
     }
     deadline.withLock { $0 = timer }
     timer.set(to: begin + BackgroundRun.time)
-    let outcome = await ends.first { _ in true } ?? (.failed, "it did not end in time")
+    // Cancelling the caller cancels the work, which has its time all the same.
+    let waiting = Task { await ends.first { _ in true } ?? (.failed, "it did not end in time") }
+    let outcome = await withTaskCancellationHandler {
+      await waiting.value
+    } onCancel: {
+      task.cancel()
+    }
     timer.cancel()
     return note(kind, begin: begin, outcome.result, outcome.reason)
   }
@@ -86,7 +93,7 @@ extension AppRuntime {
     let seconds = Double(time.components.seconds) + Double(time.components.attoseconds) / 1e18
     let run = BackgroundRun(
       kind: kind, begin: options.clock.date - seconds, seconds: seconds, result: result,
-      reason: reason.map { String($0.prefix(200)) })
+      reason: reason.map { Notice.shortened($0, to: 200) })
     change { state in
       state.kept.runs.insert(run, at: 0)
       if state.kept.runs.count > BackgroundRun.countMax { state.kept.runs.removeLast() }

@@ -20,9 +20,11 @@ extension AppRuntime {
     await refreshManagement()
     guard state.withLock({ $0.begin() }) else { throw AppRuntimeError(.busy) }
     defer { state.withLock { $0.isTrying = false } }
-    guard state.withLock({ $0.authorization.allows(.activationBegan) }) else {
-      throw AppRuntimeError(.alreadyActivated)
+    let (allows, epoch, authorization) = state.withLock {
+      ($0.authorization.allows(.activationBegan), $0.epoch, $0.authorization)
     }
+    guard allows else { throw AppRuntimeError(.alreadyActivated) }
+    if authorization.takesKeys { throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown) }
     apply(.activationBegan)
     let container: SecureContainer
     do {
@@ -31,32 +33,54 @@ extension AppRuntime {
     } catch {
       throw fail(.provisioningFailed, error)
     }
-    let services: AppServices
     do {
-      services = try await AppServices(application, container: container, options: options.services)
+      try hold(container, epoch: epoch)
+      try await requireKnownSerial(container)
+      let services = try await AppServices(application, container: container, options: options.services)
+      do {
+        do { try await prepare(container, services) } catch {
+          throw AppRuntimeError(.preparationFailed, cause: error)
+        }
+        try await enrol(services)
+      } catch {
+        // An id that is pinned for a container that is gone could be nobody's any more.
+        try? await services.leave()
+        await services.stop()
+        throw error
+      }
+      change { [options] state in
+        let date = state.kept.advance(to: options.clock.date)
+        (state.kept.activated, state.kept.passwordSet) = (date, date)
+        state.kept.instance = UUID()
+        return [.activationEnded(isComplete: true)]
+      }
+      try finishOpening(Opened(container: container, services: services), epoch: epoch, byPerson: true)
     } catch {
-      await discard(container)
-      throw fail(.activationFailed, error)
-    }
-    do {
-      try await enrol(services)
-      try await prepare(container, services)
-    } catch {
-      // An id that is pinned for a container that is gone could be nobody's any more.
-      try? await services.leave()
-      await services.stop()
+      letGo(container)
+      guard state.withLock({ $0.authorization.activation == .inProgress }) else { throw error }
       await discard(container)
       throw fail(Self.code(of: error), error)
     }
-    change { [options] state in
-      let date = state.kept.advance(to: options.clock.date)
+  }
+
+  /// From now on a withdrawal seals this container, too. Throws `notAuthorized` when one came before.
+  private func hold(_ container: SecureContainer, epoch: UInt64) throws {
+    let (isHeld, shown) = state.withLock { state in
+      guard state.epoch == epoch, !state.hasStopped, !state.authorization.takesKeys else {
+        return (false, state.authorization.shown)
+      }
+      state.pending = container
       state.kept.container = container.store.id
-      (state.kept.activated, state.kept.passwordSet) = (date, date)
-      state.kept.instance = UUID()
-      state.kept.passwordKey = container.store.openingKey
-      return [.activationEnded(isComplete: true)]
+      return (true, nil)
     }
-    try finishOpening(Opened(container: container, services: services), epoch: nil, byPerson: true)
+    if !isHeld { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
+  }
+
+  /// The opening has ended.
+  private func letGo(_ container: SecureContainer) {
+    state.withLock { state in
+      if state.pending === container { state.pending = nil }
+    }
   }
 
   /// Waits for an administrator's approval, too.
@@ -84,6 +108,7 @@ extension AppRuntime {
 
   private static func code(of error: any Error) -> AuthorizationCode {
     switch error {
+    case let error as AppRuntimeError where error.code == .preparationFailed: .activationUnknown
     case ServicesError.brokerUnavailable: .noNetwork
     case ServicesError.certificateNotFound, ServicesError.notEnrolled, ServicesError.enterpriseUserNotMatch:
       .credentialsFailed
@@ -130,7 +155,8 @@ extension AppRuntime {
     }
     defer { state.withLock { $0.isTrying = false } }
     do {
-      try await open(.rawKey(try rawKey()), byPerson: false)
+      let key = try await BlockingCall.run { KeptKey(try rawKey()) }
+      try await open(.rawKey(try key.bytes.copy()), byPerson: false)
     } catch {
       options.logger.notice("no authorization without a person", metadata: ["error": "\(error)"])
       if (error as? AppRuntimeError)?.code != .notAuthorized {
@@ -191,11 +217,13 @@ extension AppRuntime {
   private func unlock(_ passphrase: consuming SecretBytes) async throws {
     let (opened, key, epoch) = state.withLock { ($0.opened, $0.kept.passwordKey, $0.epoch) }
     guard let opened else { throw AppRuntimeError(.notAuthorized) }
+    // The slot may be gone: a tool has changed the keys.
+    let known = (try? opened.container.store.keys().contains { $0.id == key }) ?? false
     let isRight: Bool
     let requiresNewPassword = requiresNewPassword(passphrase)
     do {
       try await BlockingCall.run { try self.countAttempt() }
-      isRight = try await opened.container.holds(passphrase: passphrase, key: key)
+      isRight = try await opened.container.holds(passphrase: passphrase, key: known ? key : nil)
     } catch let error as AppRuntimeError {
       throw error
     } catch {
@@ -261,14 +289,14 @@ extension AppRuntime {
       throw AppRuntimeError(.openingFailed, cause: error)
     }
     do {
-      try requireEpoch(epoch)
+      try hold(container, epoch: epoch)
       try await requireKnownSerial(container)
       let services = try await AppServices(application, container: container, options: options.services)
       do { try await prepare(container, services) } catch {
         throw AppRuntimeError(.preparationFailed, cause: error)
       }
       try requireEpoch(epoch)
-      if !authorization.withdrawals.isEmpty { try await services.setState(.locked) }
+      if requiresNewPassword || !authorization.withdrawals.isEmpty { try await services.setState(.locked) }
       do {
         try await services.start()
       } catch {
@@ -279,11 +307,17 @@ extension AppRuntime {
         Opened(container: container, services: services), epoch: epoch, byPerson: byPerson,
         requiresNewPassword: requiresNewPassword)
     } catch {
+      letGo(container)
       if let error = error as? AppRuntimeError, error.code == .notAuthorized {
         _ = try? container.close(.now, because: error.withdrawal?.code.message)
         throw error
       }
-      try? await container.close()
+      do {
+        try await container.close()
+      } catch {
+        options.logger.error("changes could not be stored", metadata: ["error": "\(error)"])
+      }
+      try requireEpoch(epoch)
       if byPerson { apply(.failed(.securityError, inBackground: false)) }
       throw error as? AppRuntimeError ?? AppRuntimeError(.openingFailed, cause: error)
     }
@@ -291,25 +325,26 @@ extension AppRuntime {
 
   /// The app is authorized, unless something was withdrawn since the epoch.
   private func finishOpening(
-    _ opened: Opened, epoch: UInt64?, byPerson: Bool, requiresNewPassword: Bool = false
+    _ opened: Opened, epoch: UInt64, byPerson: Bool, requiresNewPassword: Bool = false
   ) throws {
     let input = Authorization.Input.opened(byPerson: byPerson, requiresNewPassword: requiresNewPassword)
+    var isTaken = false
     let state = change { [options] state in
-      guard state.epoch == epoch ?? state.epoch, !state.hasStopped, state.authorization.allows(input) else {
-        return []
-      }
-      state.opened = opened
+      guard state.epoch == epoch, !state.hasStopped, state.authorization.allows(input) else { return [] }
+      isTaken = true
+      (state.opened, state.pending) = (opened, nil)
       state.lastActivity = options.clock.now
       if byPerson {
         state.noteAuthentication(at: options.clock)
-        state.kept.container = opened.container.store.id
-        state.kept.passwordKey = state.kept.passwordKey ?? opened.container.store.openingKey
+        state.kept.passwordKey = opened.container.store.openingKey
+        state.kept.passwordSet = state.kept.passwordSet ?? state.kept.highest
         state.kept.activated = state.kept.activated ?? state.kept.highest
         state.kept.instance = state.kept.instance ?? UUID()
       }
-      return [input]
+      // A person came while no person was needed.
+      return !byPerson && state.isInForeground ? [input, .broughtToFront] : [input]
     }
-    guard self.state.withLock({ $0.opened?.container === opened.container }) else {
+    guard isTaken else {
       _ = try? opened.container.close(.now, because: state.shown?.code.message)
       place.standIn(after: opened.services)
       throw AppRuntimeError(.notAuthorized, withdrawal: state.shown)
@@ -319,10 +354,7 @@ extension AppRuntime {
 
   private func requireEpoch(_ epoch: UInt64) throws(AppRuntimeError) {
     let (isSame, shown) = state.withLock {
-      (
-        $0.epoch == epoch && !$0.authorization.withdrawals.contains(where: \.takesKeys),
-        $0.authorization.shown
-      )
+      ($0.epoch == epoch && !$0.hasStopped && !$0.authorization.takesKeys, $0.authorization.shown)
     }
     if !isSame { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
   }
@@ -335,7 +367,8 @@ extension AppRuntime {
     await refreshManagement()
     _ = try beginTrying(.unlockCode)
     defer { state.withLock { $0.isTrying = false } }
-    guard let hash = state.withLock({ $0.accepted?.unlockCode }) else {
+    let (known, lock) = state.withLock { ($0.accepted?.unlockCode, $0.kept.remoteLock) }
+    guard let hash = known else {
       throw AppRuntimeError(
         .notAuthorized, detail: "no management file with an unlock code is known", withdrawal: .remoteLock)
     }
@@ -348,13 +381,18 @@ extension AppRuntime {
       state.withLock { $0.lastAttempt = options.clock.now }
       throw AppRuntimeError(.wrongUnlockCode)
     }
+    let isEnded = Guarded(false)
     change { state in
+      // An owner may have ordered another lock, with another code, meanwhile.
+      guard state.accepted?.unlockCode == hash, state.kept.remoteLock == lock else { return [] }
+      isEnded.withLock { $0 = true }
       state.kept.endRemoteLock()
       // The owner's code says that the state is as it should be.
       state.provenSerial = .max
       return [.unlockCodeAccepted]
     }
     await settle()
+    if !isEnded.withLock({ $0 }) { throw AppRuntimeError(.wrongUnlockCode) }
   }
 
   /// Replaces the password. Answers the question for a new one. Throws `notAuthorized` unless the keys are open, `passwordRefused`
@@ -364,10 +402,10 @@ extension AppRuntime {
     if let breach = state.withLock({ $0.rules.breach(of: new) }) {
       throw AppRuntimeError(.passwordRefused, detail: "\(breach)")
     }
-    guard state.withLock({ $0.pause(at: options.clock.now) }) == nil else {
-      throw AppRuntimeError(.tooManyAttempts)
+    try state.withLock { state throws(AppRuntimeError) in
+      guard state.pause(at: options.clock.now) == nil else { throw AppRuntimeError(.tooManyAttempts) }
+      guard state.begin() else { throw AppRuntimeError(.busy) }
     }
-    guard state.withLock({ $0.begin() }) else { throw AppRuntimeError(.busy) }
     defer { state.withLock { $0.isTrying = false } }
     let passwords = Guarded(Passwords(old: old, new: new))
     let history = state.withLock { $0.rules.history }
@@ -387,6 +425,9 @@ extension AppRuntime {
       if let breach = error as? PasswordRules.Breach {
         throw AppRuntimeError(.passwordRefused, detail: "\(breach)")
       }
+      if (error as? ContainerError)?.code == .invalidArgument {
+        throw AppRuntimeError(.passwordRefused, cause: error)
+      }
       throw error as? AppRuntimeError ?? AppRuntimeError(.openingFailed, cause: error)
     }
     change { [options] state in
@@ -403,6 +444,13 @@ extension AppRuntime {
     guard let opened else { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
     return opened
   }
+}
+
+/// A raw key on its way from the thread that has read it.
+private final class KeptKey: Sendable {
+  let bytes: SecretBytes
+
+  init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 }
 
 /// Why an app cannot be authorized without a person.
@@ -435,7 +483,9 @@ extension AppRuntime.State {
   /// How long the next try has to wait: 1 s after the last one that the rules allow, doubled up to 5 minutes. By the clock that only
   /// goes on, and from the begin of the process, so that neither a new start nor the wall clock shortens it.
   func pause(at now: Duration) -> Duration? {
-    guard let limit = rules.attempts, kept.attempts >= limit else { return nil }
+    // A code is short, and always has a limit.
+    let limit = rules.attempts ?? (authorization.isRemotelyLocked ? 5 : .max)
+    guard kept.attempts >= limit else { return nil }
     let pause = Duration.seconds(min(1 << min(kept.attempts - limit, 9), 300))
     let rest = lastAttempt + pause - now
     return rest > .zero ? rest : nil

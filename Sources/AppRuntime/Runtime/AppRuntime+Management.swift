@@ -14,6 +14,7 @@ extension AppRuntime {
   public func readManagement() throws(AppRuntimeError) {
     guard let source = options.management else { return }
     do throws(AppRuntimeError) {
+      effects.async { [self] in finishWipe() }
       guard let text = try source.read(), text != state.withLock({ $0.accepted?.text }) else { return }
       try accept(ManagementFile(text))
     } catch {
@@ -49,13 +50,21 @@ extension AppRuntime {
     }
     guard isNew else { return }
     options.logger.notice("a management file was accepted", metadata: ["serial": "\(management.serial)"])
-    try? noteSerial()
+    // Behind the state: a container that knows more than the state would ask for the unlock code.
+    effects.async { [self] in
+      do {
+        try noteSerial()
+      } catch {
+        options.logger.notice(
+          "the container does not know its owner's decision", metadata: ["error": "\(error)"])
+      }
+    }
   }
 
   /// In the open container: that it was managed, and since which serial. A state that is older was put back.
   private func noteSerial() throws {
     let (opened, serial) = state.withLock { ($0.opened, $0.accepted?.serial) }
-    guard let opened, let serial else { return }
+    guard let opened, let serial, saved.withLock({ $0?.managed != nil }) else { return }
     try Self.write(serial, in: opened.container)
     state.withLock { $0.provenSerial = max($0.provenSerial, serial) }
   }

@@ -1,11 +1,13 @@
 import AppKinetics
+import SecureFiles
 
 /// Updates of what other apps offer.
 extension AppRuntime {
   /// Tells the app of each change of the providers, until these services stop. Whether a provider runs, or is in front, is none.
   func followProviders(_ services: AppServices) {
-    let lists = services.watchProviders(includesContents: true)
     Task { [weak self] in
+      guard let lists = try? await BlockingCall.run({ services.watchProviders(includesContents: true) })
+      else { return }
       var last: [Provider]?
       do {
         for try await list in lists {

@@ -80,6 +80,8 @@ public final class AppRuntime: Sendable {
     var kept: RuntimeState
     var accepted: ManagementFile?
     var opened: Opened?
+    /// The container of an opening that is under way: it is sealed as one that is open.
+    var pending: SecureContainer?
     /// The highest serial that the state had when the process began, or that this process wrote into the container. A container that
     /// knows a higher one has another state than this one.
     var provenSerial: Int64
@@ -109,11 +111,13 @@ public final class AppRuntime: Sendable {
   let state: Guarded<State>
   let file: StateFile
   /// Saves and tells, in the order of the changes.
-  private let effects = DispatchQueue(label: "opendynamics.runtime")
+  let effects = DispatchQueue(label: "opendynamics.runtime")
   private let eventQueue: DispatchQueue
   let place: BrokerPlace
   private let timer = Guarded<(any AppTimer)?>(nil)
   private let watch = Guarded<ManagementWatch?>(nil)
+  /// What is on the disk.
+  let saved: Guarded<RuntimeState?>
 
   /// Reads the state beside the container, finishes a wipe that was interrupted, and reads the management file. No key is needed.
   ///
@@ -123,7 +127,15 @@ public final class AppRuntime: Sendable {
     prepare: @escaping Preparation,
     events: @escaping EventHandler = { _, _ in }
   ) async throws {
-    let (file, state) = try await BlockingCall.run { try Self.begin(application, url, options) }
+    // One container has one state, by whatever links it is reached.
+    let url = url.resolvingSymlinksInPath()
+    let (file, state) = try await BlockingCall.run {
+      do {
+        return try Self.begin(application, url, options)
+      } catch {
+        throw error as? AppRuntimeError ?? AppRuntimeError(.stateUnusable, path: url.path, cause: error)
+      }
+    }
     self.application = application
     self.url = url
     var options = options
@@ -133,6 +145,7 @@ public final class AppRuntime: Sendable {
     self.events = events
     self.file = file
     self.state = Guarded(state)
+    saved = Guarded(state.kept)
     eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
     place = BrokerPlace(url, options.services)
     timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.tick() } }
@@ -164,9 +177,9 @@ public final class AppRuntime: Sendable {
     // A wipe that was decided, or has begun.
     for wiped in [kept.wiping, accepted?.wipe].compactMap(\.self) { try Self.destroy(wiped, at: url.path) }
     kept.wiping = nil
-    if kept != before { try file.write(kept) }
     let id = try? Container.id(at: url.path)
     if kept.container != id { kept.forgetContainer(now: id) }
+    if kept != before { try file.write(kept) }
     let now = options.clock.now
     let authorization = Authorization(
       activation: id == nil ? .notActivated : .activated, localBlocks: kept.blocks,
@@ -276,10 +289,12 @@ public final class AppRuntime: Sendable {
   public func block(_ block: LocalBlock) { apply(.blocked(block)) }
 
   /// Ends the block with this id. Does nothing without one.
-  public func unblock(id: String) { apply(.unblocked(id: id)) }
+  public func unblock(id: String) {
+    apply(.unblocked(id: Notice.shortened(id, to: LocalBlock.idByteCountMax)))
+  }
 
   /// Locks the app as its owner would: the keys go, and only the unlock code brings them back. Returns false, and does nothing, when
-  /// no unlock code is known. Returns when the lock would survive the process.
+  /// no unlock code is known; and false when the lock could not be saved, and ends with the process.
   public func remoteLock() async -> Bool {
     let isKnown = state.withLock { $0.accepted?.unlockCode != nil }
     guard isKnown else { return false }
@@ -288,21 +303,27 @@ public final class AppRuntime: Sendable {
       return [.remotelyLocked]
     }
     await settle()
-    return true
+    return saved.withLock { $0?.remoteLock != nil }
   }
 
   /// Ends services, closes the container, and lets another process run the app. The object is not used after that.
   public func stop() async {
-    let opened = state.withLock { state in
+    let (opened, pending) = state.withLock { state in
       state.hasStopped = true
-      return state.opened
+      defer { state.pending = nil }
+      return (state.opened, state.pending)
     }
+    _ = try? pending?.close(.now, because: "the app has stopped")
     timer.withLock { $0.take()?.cancel() }
     watch.withLock { $0.take()?.stop() }
     await opened?.services.stop()
     apply(.closed)
     await place.stop()
-    try? await BlockingCall.run { try opened?.container.close() }
+    do {
+      try await opened?.container.close()
+    } catch {
+      options.logger.error("changes could not be stored", metadata: ["error": "\(error)"])
+    }
     await settle()
     let (waiting, watchers) = state.withLock { state in
       defer { (state.waiting, state.watchers) = ([:], [:]) }
@@ -324,7 +345,8 @@ public final class AppRuntime: Sendable {
       guard let limit = state.idleTime else { return false }
       return state.authorization.allows(.idleTimePassed) && options.clock.now - state.lastActivity >= limit
     }
-    if isOver { apply(.idleTimePassed) }
+    // A timer may have fired too early for the last activity.
+    if isOver { apply(.idleTimePassed) } else { setTimer() }
   }
 
   private func setTimer() {
@@ -344,7 +366,7 @@ public final class AppRuntime: Sendable {
   /// returns; then the state is saved, if it is another one, and then the events are told.
   @discardableResult
   func change<E: Error>(_ body: (inout State) throws(E) -> [Authorization.Input]) throws(E) -> Authorization {
-    let (after, opened, sealed, isWiped, waiting) = try state.withLock { state throws(E) in
+    let (after, waiting) = try state.withLock { state throws(E) in
       let before = state
       var told: [AuthorizationEvent] = []
       let inputs = try body(&state)
@@ -352,41 +374,39 @@ public final class AppRuntime: Sendable {
         if let event = state.authorization.apply(input) { told.append(event) }
       }
       let after = state.authorization
-      let sealed = state.seal(isStored: inputs == [.closed])
+      let sealed = state.seal(since: before.authorization, isStored: inputs == [.closed])
       state.kept.blocks = after.localBlocks
       if after.isAuthorized {
         told += state.heldUpdates.map { AuthorizationEvent($0) }
         state.heldUpdates = []
       }
       let watchers = after == before.authorization ? [] : Array(state.watchers.values)
-      finish(unless: before.kept == state.kept, then: told, watchers, after)
-      let isWiped = after.shown == .wiped && before.authorization.shown != .wiped
-      return (after, state.opened, sealed, isWiped, state.takeWaiting())
+      finish(then: told, watchers, after)
+      // In the order of the changes, too.
+      if after.shown == .wiped, before.authorization.shown != .wiped {
+        place.leave(sealed?.services)
+      } else if let sealed {
+        place.standIn(after: sealed.services)
+      } else {
+        place.show(after, state.opened)
+      }
+      return (after, state.takeWaiting())
     }
     for (continuation, answer) in waiting { continuation.resume(with: answer) }
     setTimer()
-    if isWiped {
-      place.leave(sealed?.services)
-    } else if let sealed {
-      place.standIn(after: sealed.services)
-    } else {
-      place.show(after, opened)
-    }
     return after
   }
 
   /// Saves and tells in the order of the changes: called with the state locked.
   private func finish(
-    unless isSaved: Bool, then told: [AuthorizationEvent],
+    then told: [AuthorizationEvent],
     _ watchers: [AsyncStream<Authorization>.Continuation], _ after: Authorization
   ) {
     effects.async { [self] in
-      if !isSaved {
-        do {
-          try write()
-        } catch {
-          options.logger.error("the state cannot be saved", metadata: ["error": "\(error)"])
-        }
+      do {
+        try write()
+      } catch {
+        options.logger.error("the state cannot be saved", metadata: ["error": "\(error)"])
       }
       finishWipe()
       eventQueue.async { [events] in
@@ -396,8 +416,16 @@ public final class AppRuntime: Sendable {
     }
   }
 
-  /// The latest state, whichever change asked for it: an older one never comes after a newer one.
-  func write() throws { try file.write(state.withLock { $0.kept }) }
+  /// The latest state, whichever change asked for it, unless it is on the disk: an older one never comes after a newer one, and what
+  /// could not be saved is saved with the next change.
+  func write() throws {
+    let kept = state.withLock { $0.kept }
+    try saved.withLock { saved in
+      guard saved != kept else { return }
+      try file.write(kept)
+      saved = kept
+    }
+  }
 
   /// Changes what is kept, and returns when it is on the disk. Blocks. Throws `stateUnusable`.
   func keep(_ change: (inout State) -> Void) throws {
@@ -410,13 +438,16 @@ extension AppRuntime.State {
   var rules: PasswordRules { accepted?.passwordRules ?? PasswordRules() }
   var idleTime: Duration? { rules.idleSeconds.map { .seconds($0) } }
 
-  /// Wipes keys that are not wanted any more, before anything else happens. Returns what was open.
-  fileprivate mutating func seal(isStored: Bool) -> AppRuntime.Opened? {
+  /// Wipes keys that are not wanted any more, before anything else happens, those of an opening that is under way, too. Returns what
+  /// was open.
+  fileprivate mutating func seal(since before: Authorization, isStored: Bool) -> AppRuntime.Opened? {
+    if authorization.takesKeys, !before.takesKeys { epoch += 1 }
+    let reason = authorization.shown?.code.message
+    if authorization.takesKeys { _ = try? pending.take()?.close(.now, because: reason) }
     guard !authorization.isAuthorized, let opened else { return nil }
-    (self.opened, epoch) = (nil, epoch + 1)
+    self.opened = nil
     if isStored { return nil }
-    opened.services.beginHolding()
-    _ = try? opened.container.close(.now, because: authorization.shown?.code.message)
+    _ = try? opened.container.close(.now, because: reason)
     return opened
   }
 

@@ -30,12 +30,15 @@ final class BrokerPlace: Sendable {
           try? await services.setState(state)
         case .standIn(let services):
           shown = nil
+          services?.beginHolding()
           await services?.giveWay()
+          standIn?.cancel()
           standIn = await Self.standIn(url, options)
           await services?.stop()
         case .leave(let services):
           shown = nil
           standIn?.cancel()
+          services?.beginHolding()
           // Without a broker an administrator has to forget the app.
           try? await services?.leave()
           await services?.stop()

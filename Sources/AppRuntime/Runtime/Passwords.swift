@@ -20,6 +20,8 @@ struct Passwords: ~Copyable {
   func replace(in container: SecureContainer, history: Int?) throws -> (any Error)? {
     let store = container.store
     if let history {
+      // Else who does not know the password could try which ones came before.
+      guard try store.holds(.passphrase(old.copy())) else { throw ContainerError(.wrongKey) }
       for hash in try former(in: container).prefix(history - 1) where try hash.isHash(of: new) {
         throw PasswordRules.Breach.usedBefore(history: history)
       }

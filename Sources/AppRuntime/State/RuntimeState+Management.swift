@@ -15,8 +15,11 @@ extension RuntimeState {
     managed = file.text
     if let serial = file.lockSerial {
       if serial > unlocked { remoteLock = .management(serial: serial) }
-    } else if case .management = remoteLock {
-      remoteLock = nil
+    } else {
+      switch remoteLock {
+      case .management, .stateLost: remoteLock = nil
+      case .app, .attempts, nil: break
+      }
     }
     return true
   }

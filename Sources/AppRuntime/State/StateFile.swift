@@ -84,9 +84,14 @@ final class StateFile: Sendable {
       guard isHeld.withLock({ $0 }), try io.leads(Self.lockName, to: lock) else {
         throw AppRuntimeError(.stateUnusable, path: io.place, detail: "its lock was removed or replaced")
       }
+      let bytes = [UInt8](try Self.bytes(of: state))
+      // What could not be read again would be as good as lost.
+      guard bytes.count <= Self.byteCountMax else {
+        throw AppRuntimeError(.stateUnusable, path: io.place, detail: "it has \(bytes.count) bytes")
+      }
       if try io.identity(of: Self.temporaryName) != nil { try io.remove(Self.temporaryName) }
       let file = try io.open(Self.temporaryName, .createNew)
-      try file.write([UInt8](try Self.bytes(of: state)), at: 0)
+      try file.write(bytes, at: 0)
       try file.synchronize()
       try io.rename(Self.temporaryName, to: Self.name)
       try io.synchronizeDirectory("")
