@@ -21,11 +21,14 @@ struct AppEvent: Encodable, Sendable {
   var byteCount: UInt64?
   /// The name of an error.
   var reason: String?
+  /// For a person, about the reason.
+  var detail: String?
 
   init(
     _ event: String, app: String? = nil, service: String? = nil, method: String? = nil, id: String? = nil,
     path: String? = nil, command: String? = nil, isRedelivered: Bool? = nil, mayBeRepeated: Bool? = nil,
-    missingCount: UInt64? = nil, fileCount: UInt64? = nil, byteCount: UInt64? = nil, reason: String? = nil
+    missingCount: UInt64? = nil, fileCount: UInt64? = nil, byteCount: UInt64? = nil, reason: String? = nil,
+    detail: String? = nil
   ) {
     self.event = event
     self.app = app
@@ -40,11 +43,12 @@ struct AppEvent: Encodable, Sendable {
     self.fileCount = fileCount
     self.byteCount = byteCount
     self.reason = reason
+    self.detail = detail
   }
 
   var text: String {
     let size = byteCount.map { Quantity.bytes($0) }
-    let parts = [event, app, service, method, path, size, reason, command].compactMap {
+    let parts = [event, app, service, method, path, size, reason, detail, command].compactMap {
       $0.map(PrintableText.of)
     }
     return parts.joined(separator: " ") + "\n"

@@ -8,6 +8,14 @@ import Logging
 import SecureFiles
 import ServiceWire
 
+#if canImport(Glibc)
+  import Glibc
+#elseif canImport(Musl)
+  import Musl
+#elseif canImport(Darwin)
+  import Darwin
+#endif
+
 /// Throws `ValidationError` for what is no application id.
 func checkApplicationID(_ text: String, _ option: String) throws {
   do {
@@ -65,6 +73,10 @@ struct AppOptions: ParsableArguments {
     options.management = file.map { ManagementSource(path: $0) }
     options.services = broker.services
     options.logger = options.services.logger
+    if let file, access(file, F_OK) != 0, errno == ENOENT {
+      StandardError.write(
+        "dynamics: \(PrintableText.of(file)) is not there: until it is, nobody manages the app\n")
+    }
     options.container.acceptsOlderState = secret.acceptsOlderState
     let managed = ManagedApp(
       application: Application(id: try ApplicationID(id), name: name ?? id, activationUser: user),

@@ -23,9 +23,14 @@ struct ManagementFileArgument: ParsableArguments {
   @Argument(help: "The management file.", completion: .file())
   var file: String
 
+  @Option(
+    help: ArgumentHelp(
+      "The new serial is greater than this one, for a file that was lost or put back.", valueName: "serial"))
+  var after: Int64 = 0
+
   /// Changes the file, and prints its new serial.
   func change(_ body: (inout ManagementDraft) throws -> Void) throws {
-    var draft = try ManagementDraft(at: file)
+    var draft = try ManagementDraft(at: file, after: after)
     try body(&draft)
     let written = try draft.write()
     try StandardOutput.write("serial \(written.serial)\n")
@@ -66,7 +71,14 @@ struct UnsetManagementCommand: ParsableCommand {
   @Argument(help: "The member's name.")
   var member: String
 
-  func run() throws { try file.change { $0[member] = nil } }
+  func run() throws {
+    try file.change { draft in
+      guard draft[member] != nil else {
+        throw ValidationError("The file has no member \(PrintableText.of(member)).")
+      }
+      draft[member] = nil
+    }
+  }
 }
 
 struct ManagementCodeCommand: ParsableCommand {
@@ -102,7 +114,15 @@ struct LockManagementCommand: ParsableCommand {
 
   @OptionGroup var file: ManagementFileArgument
 
-  func run() throws { try file.change { $0["locked"] = .integer($0.nextSerial) } }
+  func run() throws {
+    try file.change { draft in
+      guard draft["unlockCode"] != nil else {
+        throw ValidationError(
+          "A lock needs a code that ends it: dynamics manage code \(PrintableText.of(file.file))")
+      }
+      draft["locked"] = .integer(draft.nextSerial)
+    }
+  }
 }
 
 struct WipeManagementCommand: ParsableCommand {
@@ -129,7 +149,8 @@ struct ShowManagementCommand: ParsableCommand, ReportingCommand {
   static let configuration = CommandConfiguration(
     commandName: "show", abstract: "Checks a file, and says what it decides and whom it binds.")
 
-  @OptionGroup var file: ManagementFileArgument
+  @Argument(help: "The management file.", completion: .file())
+  var file: String
 
   @Flag(help: "Prints one JSON object.")
   var json = false
@@ -137,8 +158,8 @@ struct ShowManagementCommand: ParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func run() throws {
-    let source = ManagementSource(path: file.file)
-    guard let text = try source.read() else { throw CommandError(.nativeMissing, path: file.file) }
+    let source = ManagementSource(path: file)
+    guard let text = try source.read() else { throw CommandError(.nativeMissing, path: file) }
     let description = ManagementDescription(try ManagementFile(text), replaceable: source.replaceable)
     try StandardOutput.write(json ? JSONText.of(description) : description.text)
   }

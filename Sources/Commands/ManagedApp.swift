@@ -38,14 +38,27 @@ struct ManagedApp: Sendable {
     var options = options
     let isKey = first?.kind == .rawKey
     if isKey, let key = first { options.rawKey = { try key.copy() } }
-    let runtime = try await AppRuntime(application, containerAt: url, options: options, prepare: prepare) {
-      [report] event, _ in
-      report.write(Self.event(event))
-    }
+    // Whoever opened the container without a person has to ask one who comes.
+    let running = Guarded<AppRuntime?>(nil)
+    defer { running.withLock { $0 = nil } }
+    let runtime = try await AppRuntime(
+      application, containerAt: url, options: options,
+      prepare: { [prepare, report] container, services in
+        try await prepare(container, services)
+        let frontChanges = services.frontChanges
+        Task {
+          for await isInFront in frontChanges {
+            report.write(AppEvent(isInFront ? "in front" : "not in front"))
+            if isKey { running.withLock { $0 }?.setForeground(isInFront) }
+          }
+        }
+      },
+      events: { [report] event, _ in report.write(Self.event(event)) })
+    running.withLock { $0 = runtime }
     do {
       // What is withdrawn at the start is no event.
       if let shown = runtime.authorization.shown {
-        report.write(AppEvent("not authorized", reason: "\(shown.code)"))
+        report.write(AppEvent("not authorized", reason: "\(shown.code)", detail: Self.notice(shown)))
       }
       // A password is not kept.
       try await begin(runtime, first.take(), isKey: isKey)
@@ -114,19 +127,34 @@ struct ManagedApp: Sendable {
       }
     } catch {
       let code = (error as? AppRuntimeError)?.code
-      report.write(AppEvent("refused", reason: code.map { "\($0)" } ?? "\(error)"))
+      report.write(
+        AppEvent(
+          "refused", reason: code.map { "\($0)" } ?? "\(error)", detail: (error as? AppRuntimeError)?.detail))
     }
   }
 
   private static func event(_ event: AuthorizationEvent) -> AppEvent {
     switch event.kind {
     case .authorized, .backgroundAuthorized: AppEvent("authorized")
-    case .notAuthorized, .backgroundNotAuthorized: AppEvent("not authorized", reason: "\(event.code)")
+    case .notAuthorized, .backgroundNotAuthorized:
+      AppEvent("not authorized", reason: "\(event.code)", detail: event.withdrawal.flatMap(notice))
     case .settingsUpdate: AppEvent("new settings")
     case .servicesUpdate: AppEvent("new services")
     case .policyUpdate: AppEvent("new policy")
     case .entitlementsUpdate: AppEvent("new entitlements")
     }
+  }
+
+  /// What whoever blocked the app says.
+  private static func notice(_ withdrawal: Withdrawal) -> String? {
+    let notice: Notice
+    switch withdrawal {
+    case .localBlock(let block): notice = block.notice
+    case .managementBlock(let written): notice = written
+    default: return nil
+    }
+    let text = [notice.title, notice.text].filter { !$0.isEmpty }.joined(separator: ": ")
+    return text.isEmpty ? nil : text
   }
 
   private static func question(_ question: Authorization.Question) -> AppEvent {

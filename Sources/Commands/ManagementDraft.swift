@@ -15,19 +15,23 @@ struct ManagementDraft {
   private let path: String
   private var members: [String: ServiceValue]
 
-  /// Reads the file, or begins a new one. Throws `managementRefused` for one that no app would accept.
-  init(at path: String) throws {
-    self.path = path
+  private let after: Int64
+
+  /// Reads the file, or begins a new one. It may be one that no app would accept: that can be mended. The next serial is greater than
+  /// `after`.
+  init(at path: String, after: Int64 = 0) throws {
+    (self.path, self.after) = (path, after)
     guard let text = try ManagementSource(path: path).read() else {
       members = ["version": 1, "serial": 0]
       return
     }
-    _ = try ManagementFile(text)
     members = try ServiceValue(plainJSON: [UInt8](text), root: "management").objectValue ?? [:]
   }
 
   /// The serial of what will be written.
-  var nextSerial: Int64 { (members["serial"]?.integerValue ?? 0) + 1 }
+  var nextSerial: Int64 {
+    max(members["serial"]?.integerValue ?? 0, after).addingReportingOverflow(1).partialValue
+  }
 
   /// Nil removes the member.
   subscript(name: String) -> ServiceValue? {
@@ -39,6 +43,7 @@ struct ManagementDraft {
   func write() throws -> ManagementFile {
     var members = members
     members["serial"] = .integer(nextSerial)
+    members["version"] = members["version"] ?? 1
     let lines = members.sorted { $0.key < $1.key }.map { name, value in
       "  \(JSONWriter.text(of: .string(name))): \(JSONWriter.text(of: value))"
     }

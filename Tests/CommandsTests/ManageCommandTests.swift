@@ -84,7 +84,7 @@ struct ManageCommandTests {
     try person.expect("authorized")
 
     _ = try manage(world, "set", "blocked", #"{"title": "No", "text": "Call us."}"#)
-    try person.expect("not authorized blocked")
+    try person.expect("not authorized blocked No: Call us.")
     _ = try manage(world, "unset", "blocked")
     try person.expect("asks for the password")
     person.type("correct horse")
@@ -171,10 +171,17 @@ struct ManageCommandTests {
 
         """)
     #expect(try manage(world, "set", "blocked", "{", status: 1).contains("management.blocked"))
-    #expect(try manage(world, "lock", status: 1).contains("management.unlockCode"))
+    #expect(try manage(world, "lock", status: 64).contains("dynamics manage code FILE"))
+    #expect(try manage(world, "unset", "lockd", status: 64).contains("no member lockd"))
     #expect(!FileManager.default.fileExists(atPath: world.folder.path("managed.json")))
+    // What no app takes can be mended, and what is no JSON is left as it is.
+    try Data(#"{"version": 1, "serial": 3, "lockd": 1}"#.utf8)
+      .write(to: URL(filePath: world.folder.path("managed.json")))
+    #expect(try manage(world, "show", status: 1).contains("management.lockd"))
+    #expect(try manage(world, "unset", "lockd") == "serial 4\n")
+    #expect(try manage(world, "set", "appPolicy", "1", "--after", "30") == "serial 31\n")
     try Data("{".utf8).write(to: URL(filePath: world.folder.path("managed.json")))
-    #expect(try manage(world, "set", "appPolicy", "1", status: 1).contains("refused"))
+    #expect(try manage(world, "set", "appPolicy", "1", status: 1).contains("management"))
     #expect(try Data(contentsOf: URL(filePath: world.folder.path("managed.json"))) == Data("{".utf8))
   }
 }

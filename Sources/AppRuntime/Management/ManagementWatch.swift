@@ -2,23 +2,26 @@ import AppKinetics
 import Foundation
 import Locks
 
-/// Calls when a management file may have changed: at once where the system reports changes of a directory, and every minute.
+/// Calls when a management file may have changed: at once where the system reports changes of its directory, and every minute; elsewhere,
+/// and when the user has all the observers that the system allows (128 on Linux), every second.
 final class ManagementWatch: Sendable {
   private let timer = Guarded<(any AppTimer)?>(nil)
   private let observer = Guarded<DirectoryObserver?>(nil)
-  private static let pause = Duration.seconds(60)
+  private var pause: Duration { observer.withLock { $0 == nil } ? .seconds(1) : .seconds(60) }
 
   init(_ management: ManagementSource, _ clock: any AppClock, _ changed: @escaping @Sendable () -> Void) {
     let directory = URL(fileURLWithPath: management.path).deletingLastPathComponent().path
     let timer = clock.makeTimer { [weak self] in
       changed()
       // The directory may be another one by now.
-      self?.observe(directory, changed)
-      self?.timer.withLock { $0?.set(to: clock.now + Self.pause) }
+      guard let self else { return }
+      observe(directory, changed)
+      let next = clock.now + pause
+      self.timer.withLock { $0?.set(to: next) }
     }
     self.timer.withLock { $0 = timer }
-    timer.set(to: clock.now + Self.pause)
     observe(directory, changed)
+    timer.set(to: clock.now + pause)
   }
 
   deinit { stop() }

@@ -101,8 +101,10 @@ extension AppRuntime {
   }
 
   private func fail(_ code: AuthorizationCode, _ error: any Error) -> AppRuntimeError {
-    apply(.activationEnded(isComplete: false))
-    apply(.failed(code, inBackground: false))
+    change { state in
+      state.kept.container = nil
+      return [.activationEnded(isComplete: false), .failed(code, inBackground: false)]
+    }
     return AppRuntimeError(.activationFailed, cause: error)
   }
 
