@@ -12,10 +12,10 @@ final class ManagementWatch: Sendable {
   init(_ management: ManagementSource, _ clock: any AppClock, _ changed: @escaping @Sendable () -> Void) {
     let directory = URL(fileURLWithPath: management.path).deletingLastPathComponent().path
     let timer = clock.makeTimer { [weak self] in
-      changed()
-      // The directory may be another one by now.
       guard let self else { return }
+      // The directory may be another one by now.
       observe(directory, changed)
+      changed()
       let next = clock.now + pause
       self.timer.withLock { $0?.set(to: next) }
     }

@@ -152,6 +152,8 @@ public final class AppRuntime: Sendable {
     if let management = options.management {
       let changed: @Sendable () -> Void = { [weak self] in try? self?.readManagement() }
       watch.withLock { $0 = ManagementWatch(management, options.clock, changed) }
+      // It may have changed since it was read, before anybody observed it.
+      await refreshManagement()
     }
     if state.authorization.activation == .activated { place.standIn() }
   }
