@@ -65,8 +65,9 @@ extension AppRuntime {
   private func noteSerial() throws {
     let (opened, serial) = state.withLock { ($0.opened, $0.accepted?.serial) }
     guard let opened, let serial, saved.withLock({ $0?.managed != nil }) else { return }
-    try Self.write(serial, in: opened.container)
+    // Before anybody can read it there.
     state.withLock { $0.provenSerial = max($0.provenSerial, serial) }
+    try Self.write(serial, in: opened.container)
   }
 
   /// Whether the state beside a container has a management file that was accepted.
@@ -105,8 +106,8 @@ extension AppRuntime {
       throw AppRuntimeError(.notAuthorized, withdrawal: .remoteLock)
     }
     guard known < accepted else { return }
-    try await BlockingCall.run { try Self.write(accepted, in: container) }
     state.withLock { $0.provenSerial = max($0.provenSerial, accepted) }
+    try await BlockingCall.run { try Self.write(accepted, in: container) }
   }
 
   // MARK: Wiping
