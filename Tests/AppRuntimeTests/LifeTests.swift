@@ -455,7 +455,12 @@ struct LifeTests {
       switch end {
       case "block": try device.write(#""serial": 1, "blocked": {}"#)
       case "wipe": try device.write(#""serial": 1, "wipe": "\#(container.store.id.hex)""#)
-      default: await device.stop()
+      default: break
+      }
+      // It waits for the app's own code.
+      let stopping = Task { if end == "stop" { await device.stop() } }
+      while end == "stop", (try? container.files.contentsOfDirectory(atPath: "/")) != nil {
+        await Task.yield()
       }
       #expect(throws: CocoaError.self) { try container.files.contentsOfDirectory(atPath: "/") }
       if end == "wipe" {
@@ -465,6 +470,7 @@ struct LifeTests {
       gate.withLock { $0 = true }
       #expect(try await opening.value == .notAuthorized)
       #expect(!runtime.authorization.isAuthorized)
+      await stopping.value
       if end != "stop" { await device.stop() }
     }
   }
@@ -512,6 +518,25 @@ struct LifeTests {
       #expect(try await code { try await runtime.authorize(passphrase: password("wrong")) } == .wrongPassword)
       await link.stop()
       #expect(try await device.start().authorization.asks == .unlockCode)
+      await device.stop()
+    }
+  }
+
+  /// The owner's lock is there before the app, and outlives a wipe.
+  @Test func anAppThatIsLockedBeforeItsActivationTakesTheCode() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      try device.write(#""serial": 1, "unlockCode": "CODE", "locked": 1"#)
+      let runtime = try await device.start()
+      #expect(try await code { try await runtime.activate(passphrase: password()) } == .notAuthorized)
+      try await runtime.unlock(code: password("4711"))
+      try await runtime.activate(passphrase: password())
+      let id = try runtime.container.store.id
+      try device.write(#""serial": 2, "unlockCode": "CODE", "locked": 2, "wipe": "\#(id.hex)""#)
+      let next = try await device.restart()
+      #expect(next.authorization.activation == .notActivated && next.authorization.asks == .unlockCode)
+      try await next.unlock(code: password("4711"))
+      try await next.activate(passphrase: password())
       await device.stop()
     }
   }

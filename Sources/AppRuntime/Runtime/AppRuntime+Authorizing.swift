@@ -42,6 +42,7 @@ extension AppRuntime {
           throw AppRuntimeError(.preparationFailed, cause: error)
         }
         try await enrol(services)
+        try requireEpoch(epoch)
       } catch {
         // An id that is pinned for a container that is gone could be nobody's any more.
         try? await services.leave()
@@ -49,6 +50,7 @@ extension AppRuntime {
         throw error
       }
       change { [options] state in
+        guard state.epoch == epoch, !state.authorization.takesKeys else { return [] }
         let date = state.kept.advance(to: options.clock.date)
         (state.kept.activated, state.kept.passwordSet) = (date, date)
         state.kept.instance = UUID()
@@ -94,9 +96,16 @@ extension AppRuntime {
 
   private func discard(_ container: SecureContainer) async {
     let (url, id) = (url, container.store.id)
-    try? await BlockingCall.run {
-      try container.close(.now, because: "the activation failed")
-      try Self.destroy(id, at: url.path)
+    do {
+      try await BlockingCall.run {
+        try container.close(.now, because: "the activation failed")
+        // The next process finishes it.
+        try self.keep { $0.kept.wiping = id }
+        try Self.destroy(id, at: url.path)
+        try self.keep { $0.kept.wiping = nil }
+      }
+    } catch {
+      options.logger.error("the container cannot be removed yet", metadata: ["error": "\(error)"])
     }
   }
 
@@ -171,7 +180,10 @@ extension AppRuntime {
   /// Reserves the one place of a try. Returns whether the container is open already.
   private func beginTrying(_ question: Authorization.Question) throws -> Bool {
     let (isOpen, asks, shown, pause) = try state.withLock { state throws(AppRuntimeError) in
-      guard state.authorization.activation == .activated else { throw AppRuntimeError(.notActivated) }
+      // An app may be locked before it is activated.
+      guard question != .password || state.authorization.activation == .activated else {
+        throw AppRuntimeError(.notActivated)
+      }
       let pause = state.pause(at: options.clock.now)
       let authorization = state.authorization
       if authorization.asks == question, pause == nil, !state.begin() { throw AppRuntimeError(.busy) }
@@ -188,9 +200,14 @@ extension AppRuntime {
 
   /// Before a hash: a kill while it is computed counts as a wrong one.
   private func countAttempt() throws {
-    try keep { state in
-      state.kept.attempts += 1
-      state.kept.lastAttempt = state.kept.advance(to: options.clock.date)
+    do {
+      try keep { state in
+        state.kept.attempts += 1
+        state.kept.lastAttempt = state.kept.advance(to: options.clock.date)
+      }
+    } catch {
+      takeAttemptBack()
+      throw error
     }
   }
 
@@ -290,10 +307,12 @@ extension AppRuntime {
       if byPerson { apply(.failed(.securityError, inBackground: false)) }
       throw AppRuntimeError(.openingFailed, cause: error)
     }
+    var made: AppServices?
     do {
       try hold(container, epoch: epoch)
       try await requireKnownSerial(container)
       let services = try await AppServices(application, container: container, options: options.services)
+      made = services
       do { try await prepare(container, services) } catch {
         throw AppRuntimeError(.preparationFailed, cause: error)
       }
@@ -309,9 +328,10 @@ extension AppRuntime {
         Opened(container: container, services: services), epoch: epoch, byPerson: byPerson,
         requiresNewPassword: requiresNewPassword)
     } catch {
-      letGo(container)
+      await made?.stop()
       if let error = error as? AppRuntimeError, error.code == .notAuthorized {
         _ = try? container.close(.now, because: error.withdrawal?.code.message)
+        letGo(container)
         throw error
       }
       do {
@@ -319,6 +339,7 @@ extension AppRuntime {
       } catch {
         options.logger.error("changes could not be stored", metadata: ["error": "\(error)"])
       }
+      letGo(container)
       try requireEpoch(epoch)
       if byPerson { apply(.failed(.securityError, inBackground: false)) }
       throw error as? AppRuntimeError ?? AppRuntimeError(.openingFailed, cause: error)
@@ -348,7 +369,11 @@ extension AppRuntime {
     }
     guard isTaken else {
       _ = try? opened.container.close(.now, because: state.shown?.code.message)
-      place.standIn(after: opened.services)
+      if state.shown == .wiped || state.activation != .activated {
+        place.leave(opened.services)
+      } else {
+        place.standIn(after: opened.services)
+      }
       throw AppRuntimeError(.notAuthorized, withdrawal: state.shown)
     }
     followProviders(opened.services)
@@ -472,8 +497,9 @@ public enum AutonomousObstacle: Sendable, Hashable {
 extension AppRuntime.State {
   /// Reserves the one try that may be under way. Returns false while another one is.
   mutating func begin() -> Bool {
-    defer { isTrying = true }
-    return !isTrying
+    guard !isTrying, !hasStopped else { return false }
+    isTrying = true
+    return true
   }
 
   mutating func noteAuthentication(at clock: any AppClock) {

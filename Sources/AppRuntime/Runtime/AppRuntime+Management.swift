@@ -41,9 +41,8 @@ extension AppRuntime {
         inputs.append(isLocked ? .unlockCodeAccepted : .remotelyLocked)
       }
       if let id = management.wipe, id == state.kept.container {
+        state.kept.noteWiped()
         state.kept.wiping = id
-        state.kept.forgetContainer(now: nil)
-        state.kept.remoteLock = nil
         inputs.append(.wiped)
       }
       return inputs
@@ -64,7 +63,8 @@ extension AppRuntime {
   /// In the open container: that it was managed, and since which serial. A state that is older was put back.
   private func noteSerial() throws {
     let (opened, serial) = state.withLock { ($0.opened, $0.accepted?.serial) }
-    guard let opened, let serial, saved.withLock({ $0?.managed != nil }) else { return }
+    guard let opened, let serial, saved.withLock({ $0?.managed == state.withLock { $0.accepted?.text } })
+    else { return }
     // Before anybody can read it there.
     state.withLock { $0.provenSerial = max($0.provenSerial, serial) }
     try Self.write(serial, in: opened.container)
@@ -92,6 +92,8 @@ extension AppRuntime {
   func requireKnownSerial(_ container: SecureContainer) async throws {
     let (accepted, proven) = state.withLock { ($0.accepted?.serial ?? 0, $0.provenSerial) }
     let known = try await BlockingCall.run { () -> Int64 in
+      // The container never knows more than the state on the disk.
+      try self.keep { _ in }
       guard let text = try RuntimeFile.managed.text(in: container.store) else { return 0 }
       // What is damaged there is no reason to forget that there was something.
       return Int64(text.dropLast()) ?? .max

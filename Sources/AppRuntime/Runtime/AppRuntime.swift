@@ -155,7 +155,10 @@ public final class AppRuntime: Sendable {
       // It may have changed since it was read, before anybody observed it.
       await refreshManagement()
     }
-    if state.authorization.activation == .activated { place.standIn() }
+    if self.state.withLock({ $0.authorization.activation == .activated && $0.authorization.shown != .wiped })
+    {
+      place.standIn()
+    }
   }
 
   deinit { timer.withLock { $0?.cancel() } }
@@ -177,9 +180,14 @@ public final class AppRuntime: Sendable {
       options.logger.error("the management file was refused", metadata: ["error": "\(error)"])
     }
     // A wipe that was decided, or has begun.
-    for wiped in [kept.wiping, accepted?.wipe].compactMap(\.self) { try Self.destroy(wiped, at: url.path) }
-    kept.wiping = nil
-    let id = try? Container.id(at: url.path)
+    var id = try Self.container(at: url.path)
+    if let wipe = accepted?.wipe, wipe == id { kept.wiping = wipe }
+    if let wiping = kept.wiping {
+      if kept != before { try file.write(kept) }
+      try Self.destroy(wiping, at: url.path)
+      kept.noteWiped()
+      id = try Self.container(at: url.path)
+    }
     if kept.container != id { kept.forgetContainer(now: id) }
     if kept != before { try file.write(kept) }
     let now = options.clock.now
@@ -193,6 +201,17 @@ public final class AppRuntime: Sendable {
         authorization: authorization, kept: kept, accepted: accepted, provenSerial: provenSerial,
         lastActivity: now, lastAttempt: now)
     )
+  }
+
+  /// The id of the container there; nil without one, and for one whose destruction has begun, which a creation finishes. What cannot be
+  /// read is no reason to forget what is kept of it.
+  private static func container(at path: String) throws -> Identifier? {
+    do {
+      let id = try Container.id(at: path)
+      return Container.isBeingDestroyed(at: path) ? nil : id
+    } catch let error as ContainerError where error.code == .notAContainer {
+      return nil
+    }
   }
 
   // MARK: What the app asks
@@ -316,6 +335,9 @@ public final class AppRuntime: Sendable {
       return (state.opened, state.pending)
     }
     _ = try? pending?.close(.now, because: "the app has stopped")
+    // An opening that is under way ends soon: its container is closed, unless it is being made.
+    let limit = ContinuousClock.now + .seconds(10)
+    while state.withLock({ $0.isTrying }), .now < limit { try? await Task.sleep(for: .milliseconds(5)) }
     timer.withLock { $0.take()?.cancel() }
     watch.withLock { $0.take()?.stop() }
     await opened?.services.stop()
@@ -424,6 +446,8 @@ public final class AppRuntime: Sendable {
     let kept = state.withLock { $0.kept }
     try saved.withLock { saved in
       guard saved != kept else { return }
+      // A write that fails may have replaced the file.
+      saved = nil
       try file.write(kept)
       saved = kept
     }

@@ -50,6 +50,14 @@ struct RuntimeState: Sendable, Equatable, Codable {
 }
 
 extension RuntimeState {
+  /// The container is gone, and with it the locks that nobody but the app and its person had caused.
+  mutating func noteWiped() {
+    forgetContainer(now: nil)
+    wiping = nil
+    if case .management = remoteLock { return }
+    remoteLock = nil
+  }
+
   /// Another container is in the place of the one that this state was about. What an owner or the app decided holds for it, too.
   mutating func forgetContainer(now id: Identifier?) {
     container = id
