@@ -71,6 +71,9 @@ struct WalkTests {
                 : .opened(byPerson: true, requiresNewPassword: false))
           }
         case 7...9:
+          // After a few wrong ones a code has to wait.
+          device.clock.advance(by: .seconds(301))
+          model.apply(.idleTimePassed)
           let isRight = !random.oneIn(4)
           try? await runtime.unlock(code: password(isRight ? "4711" : "4712"))
           if isRight, model.state.asks == .unlockCode {
