@@ -94,7 +94,8 @@ def core_file(world, process):
     if hard == 0:
         return None
     process.send_signal(signal.SIGQUIT)
-    process.wait(60)
+    # The kernel writes all of its memory, on a disk that others may keep busy.
+    process.wait(600)
     return next((path for path in Path(world.directory).glob("core*") if path.is_file()), None)
 
 

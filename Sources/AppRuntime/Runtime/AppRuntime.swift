@@ -208,7 +208,7 @@ public final class AppRuntime: Sendable {
   private static func container(at path: String) throws -> Identifier? {
     do {
       let id = try Container.id(at: path)
-      return Container.isBeingDestroyed(at: path) ? nil : id
+      return PosixBlockIO(path).isBeingDestroyed ? nil : id
     } catch let error as ContainerError where error.code == .notAContainer {
       return nil
     }

@@ -212,11 +212,6 @@ public final class Container: ContainerReading {
     try reportingIO(at: path) { try Destruction.run(PosixBlockIO(path), id: id, acknowledge: acknowledge) }
   }
 
-  /// Whether the destruction of the container at `path` has begun: nothing opens it, and a creation there finishes it.
-  package static func isBeingDestroyed(at path: String) -> Bool {
-    (try? Destruction.isBegun(PosixBlockIO(path))) == true
-  }
-
   package static func destroy(io: any BlockIO, id: Identifier) throws { try Destruction.run(io, id: id) }
 
   private static func reportingIO<R>(at path: String, _ body: () throws -> R) throws -> R {

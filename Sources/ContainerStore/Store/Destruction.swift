@@ -106,3 +106,8 @@ enum Destruction {
     return true
   }
 }
+
+extension PosixBlockIO {
+  /// Whether the destruction of the container there has begun: nothing opens it, and a creation in its place finishes it.
+  package var isBeingDestroyed: Bool { (try? Destruction.isBegun(self)) == true }
+}
