@@ -15,6 +15,19 @@ final class DirectoryObserver: Sendable {
     /// The descriptor and its watch, until the thread has ended.
     private let watch = Guarded<(descriptor: Int32, number: Int32)?>(nil)
 
+    /// The device and the inode of the directory.
+    private let identity: [UInt64]?
+
+    /// Whether the directory at a path is the one that is observed.
+    func observes(_ directory: String) -> Bool {
+      watch.withLock { $0 != nil } && identity != nil && identity == Self.identity(of: directory)
+    }
+
+    private static func identity(of directory: String) -> [UInt64]? {
+      var status = stat()
+      return stat(directory, &status) == 0 ? [UInt64(status.st_dev), UInt64(status.st_ino)] : nil
+    }
+
     /// Nil when the directory cannot be observed.
     init?(_ directory: String, _ changed: @escaping @Sendable () -> Void) {
       let descriptor = inotify_init1(Int32(IN_CLOEXEC))
@@ -25,6 +38,7 @@ final class DirectoryObserver: Sendable {
         close(descriptor)
         return nil
       }
+      identity = Self.identity(of: directory)
       watch.withLock { $0 = (descriptor, number) }
       Thread.detachNewThread { [watch] in
         while Self.wait(descriptor) { changed() }
@@ -64,6 +78,8 @@ final class DirectoryObserver: Sendable {
   #else
     /// This system is asked once a minute.
     init?(_ directory: String, _ changed: @escaping @Sendable () -> Void) { return nil }
+
+    func observes(_ directory: String) -> Bool { false }
 
     func stop() {}
   #endif

@@ -32,6 +32,7 @@ final class ManagementWatch: Sendable {
   }
 
   private func observe(_ directory: String, _ changed: @escaping @Sendable () -> Void) {
+    if observer.withLock({ $0?.observes(directory) == true }) { return }
     let next = DirectoryObserver(directory, changed)
     observer.withLock { observer in
       observer?.stop()
