@@ -82,6 +82,7 @@ struct PresenceTests {
       let consumer = try await world.start("com.example.consumer")
       try consumer.put("one", at: "/one")
       for round in 0..<20 as Range<Int64> {
+        await provider.services.presenceKeyIsKept()
         await provider.services.hold()
         try provider.container.close(.now, because: "a test")
         await provider.services.giveWay()

@@ -5,6 +5,11 @@ extension AppServices {
   /// Does what ``hold()`` does, and waits for nothing.
   package func beginHolding() { runtime.hold {} }
 
+  /// Returns when the presence key is in its file, without which nothing stands in for the app. For services that have started.
+  package func presenceKeyIsKept() async {
+    await withCheckedContinuation { continuation in runtime.workQueue.async { continuation.resume() } }
+  }
+
   /// Gives the app's connection up to the next process that stands in for the app, as ``LockedApp`` does: callers that wait, and
   /// the front, pass on to it. For services that were held (``hold()``). Returns when the broker has answered, or cannot, after two
   /// seconds at most; then the app is locked for others, until ``stop()``.

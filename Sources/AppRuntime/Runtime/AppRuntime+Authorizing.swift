@@ -42,6 +42,7 @@ extension AppRuntime {
           throw AppRuntimeError(.preparationFailed, cause: error)
         }
         try await enrol(services)
+        await services.presenceKeyIsKept()
         try requireEpoch(epoch)
       } catch {
         // An id that is pinned for a container that is gone could be nobody's any more.
@@ -324,6 +325,7 @@ extension AppRuntime {
         // The app works without a broker, and the services go on trying.
         options.logger.notice("no broker", metadata: ["error": "\(error)"])
       }
+      await services.presenceKeyIsKept()
       try finishOpening(
         Opened(container: container, services: services), epoch: epoch, byPerson: byPerson,
         requiresNewPassword: requiresNewPassword)
