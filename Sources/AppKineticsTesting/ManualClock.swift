@@ -85,8 +85,7 @@ extension ManualClock.State {
   }
 
   fileprivate mutating func move(to time: Duration) {
-    let (seconds, attoseconds) = (time - now).components
-    date += Double(seconds) + Double(attoseconds) / 1e18
+    date += (time - now) / .seconds(1)
     now = time
   }
 }

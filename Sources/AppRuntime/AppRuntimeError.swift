@@ -1,18 +1,18 @@
 /// The reason why the runtime refused something. The description says what failed and what to do; it never holds a
 /// password, and no name from inside a container.
 public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
-  /// What failed.
+  /// A kind of failure. Each has two texts.
   public enum Code: String, Sendable, CaseIterable {
     case managementRefused, stateUnusable, alreadyRunning
     case notAuthorized, notActivated, alreadyActivated, activationFailed, openingFailed, preparationFailed
     case wrongPassword, wrongUnlockCode, passwordRefused, tooManyAttempts, busy, notAsked
   }
 
-  /// What failed.
+  /// The kind of failure.
   public let code: Code
   /// The member of a management file, or the path of a file.
   public let path: String?
-  /// What was found and what was expected.
+  /// Names the value that was found and the one that was expected.
   public let detail: String?
   /// The error beneath.
   public let cause: (any Error)?
@@ -28,13 +28,13 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
     self.withdrawal = withdrawal
   }
 
-  /// What was found and what was expected: the detail, the error beneath, or what is withdrawn.
+  /// Explains the failure: by the detail, the error beneath, or the withdrawal.
   public var reason: String? { detail ?? cause.map { "\($0)" } ?? withdrawal?.code.message }
 
-  /// What failed.
+  /// Says what failed, with its circumstances.
   public var what: String { ([code.what] + [path, reason].compactMap(\.self)).joined(separator: ": ") }
 
-  /// What to do.
+  /// Says what to do.
   public var remedy: String {
     switch code {
     case .managementRefused:
@@ -56,12 +56,12 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  /// What failed and what to do.
+  /// Says what failed and what to do.
   public var description: String { what + "; " + remedy }
 }
 
 extension AppRuntimeError.Code {
-  /// What failed, without its circumstances.
+  /// Says what failed, without its circumstances.
   public var what: String {
     switch self {
     case .managementRefused: "the management file was refused"

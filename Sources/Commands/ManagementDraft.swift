@@ -14,7 +14,7 @@ import ServiceValues
 struct ManagementDraft {
   private let path: String
   private var members: [String: ServiceValue]
-
+  /// The last serial of a file that was lost.
   private let after: Int64
 
   /// Reads the file, or begins a new one. It may be one that no app would accept: that can be mended. The next serial is greater than
@@ -49,17 +49,14 @@ struct ManagementDraft {
     }
     let text = Data("{\n\(lines.joined(separator: ",\n"))\n}\n".utf8)
     let file = try ManagementFile(text)
-    let temporary = path + ".new"
-    do {
-      try text.write(to: URL(filePath: temporary), options: .withoutOverwriting)
-    } catch {
-      throw CommandError(.nativeFailed, path: temporary, detail: error.localizedDescription)
-    }
-    chmod(temporary, 0o644)
-    guard rename(temporary, path) == 0 else {
-      let code = errno
-      unlink(temporary)
-      throw CommandError.native("rename", path, code)
+    try NativeFile.replace(path) { temporary in
+      do {
+        try text.write(to: URL(filePath: temporary), options: .withoutOverwriting)
+      } catch {
+        throw CommandError(.nativeFailed, path: path, detail: error.localizedDescription)
+      }
+      // Whoever the app belongs to reads it, too.
+      guard chmod(temporary, 0o644) == 0 else { throw CommandError.native("chmod", path, errno) }
     }
     return file
   }

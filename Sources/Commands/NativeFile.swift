@@ -53,13 +53,21 @@ enum NativeFile {
     if try !isLink(path) && kind(at: path) == .directory {
       throw ContainerError(.isADirectory, nativePath: path)
     }
+    try replace(path) { temporary in
+      guard symlink(target, temporary) == 0 else { throw CommandError.native("symlink", path, errno) }
+    }
+  }
+
+  /// Puts what `make` makes at a path beside it in the place of a file or link: whoever reads finds the one or the other.
+  static func replace(_ path: String, _ make: (_ temporary: String) throws -> Void) throws {
     let temporary = PathText.joined(
       PathText.parent(path), ".opendynamics-\(String(UInt64.random(in: 0...(.max)), radix: 16)).part")
-    guard symlink(target, temporary) == 0 else { throw CommandError.native("symlink", path, errno) }
-    guard rename(temporary, path) == 0 else {
-      let code = errno
+    do {
+      try make(temporary)
+      guard rename(temporary, path) == 0 else { throw CommandError.native("rename", path, errno) }
+    } catch {
       unlink(temporary)
-      throw CommandError.native("rename", path, code)
+      throw error
     }
   }
 

@@ -59,8 +59,5 @@ private struct Verdict: Encodable {
 
 extension ContinuousClock.Instant {
   /// Until now.
-  var secondsSince: Double {
-    let parts = (ContinuousClock.now - self).components
-    return Double(parts.seconds) + Double(parts.attoseconds) / 1e18
-  }
+  var secondsSince: Double { (ContinuousClock.now - self) / .seconds(1) }
 }

@@ -11,12 +11,17 @@ import Testing
 @testable import AppRuntime
 
 /// Its params are integers.
-let echo = ServiceDefinition(
-  serviceID: try! ServiceIdentifier("com.example.echo"), version: try! ServiceVersion("1.0.0.0"),
-  methods: [
-    "echo": .init(
-      params: .init(type: .kind(.integer)), attachments: .init(), resultValue: .init(type: .kind(.integer)))
-  ])
+let echo: ServiceDefinition = {
+  do {
+    return try ServiceDefinition(
+      jsonText: """
+        {"service-id": "com.example.echo", "version": "1.0.0.0", "methods": {
+          "echo": {"params": {"type": "integer"}, "result-value": {"type": "integer"}, "attachments": {}}}}
+        """)
+  } catch {
+    preconditionFailure("\(error)")
+  }
+}()
 
 func password(_ text: String = "correct horse") throws -> SecretBytes { try SecretBytes(utf8: text) }
 

@@ -315,7 +315,7 @@ final class PeerOutbox {
     // One that was taken back is gone from the outbox before the app hears of it: what cannot be read of it any more is no failure.
     guard peer.deliveries.canFail(id) else { return }
     runtime.logger.error("a message of the outbox cannot be read", metadata: ["error": "\(error)"])
-    // Nothing is known of a container that is closed; the message is as whole as it was.
+    // A closed container is no reason to call its message damaged.
     let isClosed = Shortage.isOfClosedContainer(error)
     if isClosed || Shortage.isReason(of: error) {
       // Without a channel it waits for the next one already.

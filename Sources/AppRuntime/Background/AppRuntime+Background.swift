@@ -89,8 +89,7 @@ extension AppRuntime {
   private func note(
     _ kind: BackgroundRun.Kind, begin: Duration, _ result: BackgroundRun.Result, _ reason: String?
   ) -> BackgroundRun {
-    let time = options.clock.now - begin
-    let seconds = Double(time.components.seconds) + Double(time.components.attoseconds) / 1e18
+    let seconds = (options.clock.now - begin) / .seconds(1)
     let run = BackgroundRun(
       kind: kind, begin: options.clock.date - seconds, seconds: seconds, result: result,
       reason: reason.map { Notice.shortened($0, to: 200) })

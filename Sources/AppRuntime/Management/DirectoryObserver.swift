@@ -1,3 +1,4 @@
+import ContainerStore
 import Foundation
 import Locks
 
@@ -15,17 +16,17 @@ final class DirectoryObserver: Sendable {
     /// The descriptor and its watch, until the thread has ended.
     private let watch = Guarded<(descriptor: Int32, number: Int32)?>(nil)
 
-    /// The device and the inode of the directory.
-    private let identity: [UInt64]?
+    private let identity: FileIdentity?
 
     /// Whether the directory at a path is the one that is observed.
     func observes(_ directory: String) -> Bool {
       watch.withLock { $0 != nil } && identity != nil && identity == Self.identity(of: directory)
     }
 
-    private static func identity(of directory: String) -> [UInt64]? {
+    private static func identity(of directory: String) -> FileIdentity? {
       var status = stat()
-      return stat(directory, &status) == 0 ? [UInt64(status.st_dev), UInt64(status.st_ino)] : nil
+      guard stat(directory, &status) == 0 else { return nil }
+      return FileIdentity(device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
     }
 
     /// Nil when the directory cannot be observed.

@@ -14,12 +14,10 @@ extension AppRuntime {
   /// Throws `alreadyActivated`, `passwordRefused`, and `activationFailed` with the error beneath; then nothing is left of the
   /// container. Each failure is an event, too.
   public func activate(passphrase: consuming SecretBytes) async throws {
-    if let breach = state.withLock({ $0.rules.breach(of: passphrase) }) {
-      throw AppRuntimeError(.passwordRefused, detail: "\(breach)")
-    }
+    try check(passphrase)
     await refreshManagement()
     guard state.withLock({ $0.begin() }) else { throw AppRuntimeError(.busy) }
-    defer { state.withLock { $0.isTrying = false } }
+    defer { endTrying() }
     let (allows, epoch, authorization) = state.withLock {
       ($0.authorization.allows(.activationBegan), $0.epoch, $0.authorization)
     }
@@ -66,17 +64,22 @@ extension AppRuntime {
     }
   }
 
+  /// Throws `passwordRefused` for a new password that the rules refuse.
+  private func check(_ password: borrowing SecretBytes) throws(AppRuntimeError) {
+    if let breach = state.withLock({ $0.rules.breach(of: password) }) {
+      throw AppRuntimeError(.passwordRefused, detail: "\(breach)")
+    }
+  }
+
+  private func endTrying() { state.withLock { $0.isTrying = false } }
+
   /// From now on a withdrawal seals this container, too. Throws `notAuthorized` when one came before.
-  private func hold(_ container: SecureContainer, epoch: UInt64) throws {
-    let (isHeld, shown) = state.withLock { state in
-      guard state.epoch == epoch, !state.hasStopped, !state.authorization.takesKeys else {
-        return (false, state.authorization.shown)
-      }
+  private func hold(_ container: SecureContainer, epoch: UInt64) throws(AppRuntimeError) {
+    try state.withLock { state throws(AppRuntimeError) in
+      try state.require(epoch)
       state.pending = container
       state.kept.container = container.store.id
-      return (true, nil)
     }
-    if !isHeld { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
   }
 
   /// The opening has ended.
@@ -139,7 +142,7 @@ extension AppRuntime {
   public func authorize(passphrase: consuming SecretBytes) async throws {
     await refreshManagement()
     let isOpen = try beginTrying(.password)
-    defer { state.withLock { $0.isTrying = false } }
+    defer { endTrying() }
     if isOpen {
       try await unlock(passphrase)
     } else {
@@ -165,10 +168,9 @@ extension AppRuntime {
     guard autonomousObstacle == nil, let rawKey = options.rawKey, state.withLock({ $0.begin() }) else {
       return false
     }
-    defer { state.withLock { $0.isTrying = false } }
+    defer { endTrying() }
     do {
-      let key = try await BlockingCall.run { KeptKey(try rawKey()) }
-      try await open(.rawKey(try key.bytes.copy()), byPerson: false)
+      try await open(.rawKey(rawKey), byPerson: false)
     } catch {
       options.logger.notice("no authorization without a person", metadata: ["error": "\(error)"])
       if (error as? AppRuntimeError)?.code != .notAuthorized {
@@ -273,7 +275,8 @@ extension AppRuntime {
 
   private enum Key: ~Copyable {
     case passphrase(SecretBytes)
-    case rawKey(SecretBytes)
+    /// Read where it may block.
+    case rawKey(@Sendable () throws -> SecretBytes)
   }
 
   /// Outside of the order of the state: what it finds counts only when the keys were not taken meanwhile.
@@ -285,7 +288,9 @@ extension AppRuntime {
     do {
       switch consume key {
       case .rawKey(let key):
-        container = try await SecureContainer.open(at: url, rawKey: key, options: options.container)
+        container = try await BlockingCall.run { [url, options] in
+          try SecureContainer.open(at: url, rawKey: key(), options: options.container)
+        }
       case .passphrase(let passphrase):
         requiresNewPassword = self.requiresNewPassword(passphrase)
         container = try await SecureContainer.open(
@@ -382,10 +387,7 @@ extension AppRuntime {
   }
 
   private func requireEpoch(_ epoch: UInt64) throws(AppRuntimeError) {
-    let (isSame, shown) = state.withLock {
-      ($0.epoch == epoch && !$0.hasStopped && !$0.authorization.takesKeys, $0.authorization.shown)
-    }
-    if !isSame { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
+    try state.withLock { state throws(AppRuntimeError) in try state.require(epoch) }
   }
 
   // MARK: Other answers
@@ -395,7 +397,7 @@ extension AppRuntime {
   public func unlock(code: consuming SecretBytes) async throws {
     await refreshManagement()
     _ = try beginTrying(.unlockCode)
-    defer { state.withLock { $0.isTrying = false } }
+    defer { endTrying() }
     let (known, lock) = state.withLock { ($0.accepted?.unlockCode, $0.kept.remoteLock) }
     guard let hash = known else {
       throw AppRuntimeError(
@@ -428,14 +430,12 @@ extension AppRuntime {
   /// with the rule that the new one breaks, `wrongPassword`, `tooManyAttempts`, `busy`, `openingFailed`.
   public func changePassword(_ old: consuming SecretBytes, to new: consuming SecretBytes) async throws {
     let opened = try opened()
-    if let breach = state.withLock({ $0.rules.breach(of: new) }) {
-      throw AppRuntimeError(.passwordRefused, detail: "\(breach)")
-    }
+    try check(new)
     try state.withLock { state throws(AppRuntimeError) in
       guard state.pause(at: options.clock.now) == nil else { throw AppRuntimeError(.tooManyAttempts) }
       guard state.begin() else { throw AppRuntimeError(.busy) }
     }
-    defer { state.withLock { $0.isTrying = false } }
+    defer { endTrying() }
     let passwords = Guarded(Passwords(old: old, new: new))
     let history = state.withLock { $0.rules.history }
     do {
@@ -467,19 +467,6 @@ extension AppRuntime {
     }
     await settle()
   }
-
-  private func opened() throws(AppRuntimeError) -> Opened {
-    let (opened, shown) = state.withLock { ($0.opened, $0.authorization.shown) }
-    guard let opened else { throw AppRuntimeError(.notAuthorized, withdrawal: shown) }
-    return opened
-  }
-}
-
-/// A raw key on its way from the thread that has read it.
-private final class KeptKey: Sendable {
-  let bytes: SecretBytes
-
-  init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
 }
 
 /// Why an app cannot be authorized without a person.
@@ -497,6 +484,13 @@ public enum AutonomousObstacle: Sendable, Hashable {
 }
 
 extension AppRuntime.State {
+  /// Throws `notAuthorized` for an opening that began in an earlier epoch, or is not wanted any more.
+  func require(_ epoch: UInt64) throws(AppRuntimeError) {
+    guard self.epoch == epoch, !hasStopped, !authorization.takesKeys else {
+      throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown)
+    }
+  }
+
   /// Reserves the one try that may be under way. Returns false while another one is.
   mutating func begin() -> Bool {
     guard !isTrying, !hasStopped else { return false }

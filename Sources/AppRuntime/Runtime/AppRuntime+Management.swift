@@ -62,12 +62,11 @@ extension AppRuntime {
 
   /// In the open container: that it was managed, and since which serial. A state that is older was put back.
   private func noteSerial() throws {
-    let (opened, serial) = state.withLock { ($0.opened, $0.accepted?.serial) }
-    guard let opened, let serial, saved.withLock({ $0?.managed == state.withLock { $0.accepted?.text } })
-    else { return }
+    let (opened, accepted) = state.withLock { ($0.opened, $0.accepted) }
+    guard let opened, let accepted, saved.withLock({ $0?.managed == accepted.text }) else { return }
     // Before anybody can read it there.
-    state.withLock { $0.provenSerial = max($0.provenSerial, serial) }
-    try Self.write(serial, in: opened.container)
+    state.withLock { $0.provenSerial = max($0.provenSerial, accepted.serial) }
+    try Self.write(accepted.serial, in: opened.container)
   }
 
   /// Whether the state beside a container has a management file that was accepted.

@@ -148,7 +148,7 @@ public final class AppRuntime: Sendable {
     saved = Guarded(state.kept)
     eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
     place = BrokerPlace(url, options.services)
-    timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.tick() } }
+    timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.timerFired() } }
     if let management = options.management {
       let changed: @Sendable () -> Void = { [weak self] in try? self?.readManagement() }
       watch.withLock { $0 = ManagementWatch(management, options.clock, changed) }
@@ -243,10 +243,11 @@ public final class AppRuntime: Sendable {
   /// The app's services. Throws as ``container`` does.
   public var services: AppServices { get throws { try opened("services").services } }
 
-  private func opened(_ call: String) throws -> Opened {
+  /// Without a call, asking too early is no mistake of the app's.
+  func opened(_ call: String? = nil) throws(AppRuntimeError) -> Opened {
     let (opened, authorization) = state.withLock { ($0.opened, $0.authorization) }
     if let opened { return opened }
-    if !authorization.wasAuthorized, authorization.shown == nil {
+    if let call, !authorization.wasAuthorized, authorization.shown == nil {
       options.misuse(Misuse(call: call, state: authorization))
     }
     throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown)
@@ -363,14 +364,19 @@ public final class AppRuntime: Sendable {
     await withCheckedContinuation { continuation in effects.async { continuation.resume() } }
   }
 
+  private func timerFired() {
+    tick()
+    // There may have been activity since it was set.
+    setTimer()
+  }
+
   /// Compares the time with the last activity: a timer only asks.
   func tick() {
     let isOver = state.withLock { state in
       guard let limit = state.idleTime else { return false }
       return state.authorization.allows(.idleTimePassed) && options.clock.now - state.lastActivity >= limit
     }
-    // A timer may have fired too early for the last activity.
-    if isOver { apply(.idleTimePassed) } else { setTimer() }
+    if isOver { apply(.idleTimePassed) }
   }
 
   private func setTimer() {
@@ -391,23 +397,23 @@ public final class AppRuntime: Sendable {
   @discardableResult
   func change<E: Error>(_ body: (inout State) throws(E) -> [Authorization.Input]) throws(E) -> Authorization {
     let (after, waiting) = try state.withLock { state throws(E) in
-      let before = state
+      let before = state.authorization
       var told: [AuthorizationEvent] = []
       let inputs = try body(&state)
       for input in inputs {
         if let event = state.authorization.apply(input) { told.append(event) }
       }
       let after = state.authorization
-      let sealed = state.seal(since: before.authorization, isStored: inputs == [.closed])
+      let sealed = state.seal(since: before, isStored: inputs == [.closed])
       state.kept.blocks = after.localBlocks
       if after.isAuthorized {
         told += state.heldUpdates.map { AuthorizationEvent($0) }
         state.heldUpdates = []
       }
-      let watchers = after == before.authorization ? [] : Array(state.watchers.values)
+      let watchers = after == before ? [] : Array(state.watchers.values)
       finish(then: told, watchers, after)
       // In the order of the changes, too.
-      if after.shown == .wiped, before.authorization.shown != .wiped {
+      if after.shown == .wiped, before.shown != .wiped {
         place.leave(sealed?.services)
       } else if let sealed {
         place.standIn(after: sealed.services)
