@@ -339,7 +339,7 @@ struct PeerPinTests {
 
   #if os(Linux)
     /// In locked memory while the services run, and nowhere after that, though they are referenced.
-    @Test func theOwnKeyGoesWithTheServices() async throws {
+    @Test(.enabled(if: MemorySearch.isPossible)) func theOwnKeyGoesWithTheServices() async throws {
       try await withTestApps { world in
         for isSealed in [false, true] {
           let first = try await world.start("com.example.app")

@@ -63,7 +63,7 @@
     }
 
     /// As the page says: the keys, and nothing of them elsewhere.
-    @Test(arguments: CipherBackend.allCases)
+    @Test(.enabled(if: MemorySearch.isPossible), arguments: CipherBackend.allCases)
     func keysAreInGuardedMemoryAlone(backend: CipherBackend) throws {
       var options = testOptions()
       options.cipher = backend
@@ -89,7 +89,7 @@
       case close, now, snapshotNow
     }
 
-    @Test(arguments: End.allCases, CipherBackend.allCases)
+    @Test(.enabled(if: MemorySearch.isPossible), arguments: End.allCases, CipherBackend.allCases)
     func nothingIsLeftThoughEverythingIsReferenced(end: End, backend: CipherBackend) throws {
       var options = testOptions()
       options.cipher = backend
@@ -275,7 +275,9 @@
     }
 
     /// A snapshot or opening has its key, and reads its tables, while the container is sealed.
-    @Test(arguments: [false, true]) func anOpeningUnderWayIsSealedToo(isSnapshot: Bool) throws {
+    @Test(.enabled(if: MemorySearch.isPossible), arguments: [false, true]) func anOpeningUnderWayIsSealedToo(
+      isSnapshot: Bool
+    ) throws {
       let io = RecordingIO()
       let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
       try container.write([1, 2, 3], to: "/a")
@@ -359,7 +361,7 @@
     }
 
     /// Bytes that are being stored come back to nobody, and are said to be lost by whichever opening was sealed.
-    @Test func whatCouldNotBeStoredIsForgotten() throws {
+    @Test(.enabled(if: MemorySearch.isPossible)) func whatCouldNotBeStoredIsForgotten() throws {
       let io = RecordingIO()
       let container = try Container.create(io: io, credential: testCredential(), options: testOptions())
       let marked = MemorySearch(randomCount: 64)
