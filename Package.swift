@@ -95,8 +95,9 @@ let package = Package(
     .target(
       name: "AppKineticsTesting",
       dependencies: [
-        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "SecureFiles",
-        "AppKinetics", "TestSupport", .product(name: "Logging", package: "swift-log"),
+        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore",
+        "SecureFiles", "AppKinetics", "AppRuntime", "TestSupport",
+        .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     .target(
       name: "OpenDynamicsTesting", dependencies: ["Locks", "ContainerStore", "TestSupport"],
@@ -156,8 +157,10 @@ let package = Package(
     .executableTarget(
       name: "services-benchmark",
       dependencies: [
-        "CPosix", "Locks", "AppKinetics", "ServiceBroker", "SecureFiles", "LocalTransport", "ServiceWire",
-        "ServiceValues", "SodiumPrimitives", "UnixSockets", .product(name: "Logging", package: "swift-log"),
+        "CPosix", "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "ContainerStore",
+        "SecureFiles",
+        "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives", "UnixSockets",
+        .product(name: "Logging", package: "swift-log"),
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(
       name: "lane-benchmark", dependencies: ["Locks", "LocalTransport", "ServiceWire", "SodiumPrimitives"],
@@ -234,7 +237,8 @@ let package = Package(
       name: "AppRuntimeTests",
       dependencies: [
         "Locks", "AppRuntime", "AppKinetics", "AppKineticsTesting", "ContainerStore", "SecureFiles",
-        "SodiumPrimitives", "ServiceValues", "OpenDynamicsTesting", "TestSupport",
+        "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport", "OpenDynamicsTesting",
+        "TestSupport",
         .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // An app in a process of its own, for tests of the front.
@@ -280,7 +284,8 @@ if Context.environment["OPENDYNAMICS_SANITIZE"] == "short" {
       "ObservingConcurrencyTests.swift", "Fixtures.swift", "Support.swift", "TreeMirror.swift",
     ],
   ]
-  var toVisit = ["AppKineticsTests", "ServiceBrokerTests", "LocalTransportTests"] + concurrencySuites.keys
+  var toVisit = ["AppKineticsTests", "AppRuntimeTests", "ServiceBrokerTests", "LocalTransportTests"]
+  toVisit += concurrencySuites.keys
   var needed: Set<String> = []
   while let name = toVisit.popLast() {
     guard let target = package.targets.first(where: { $0.name == name }), target.type != .executable,

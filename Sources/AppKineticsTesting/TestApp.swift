@@ -5,6 +5,8 @@ public import Foundation
 public struct TestApp: Sendable {
   /// What the app's own code gets: it offers and calls.
   public let services: AppServices
+  /// What goes wrong for the app.
+  public let faults: TestFaults
   let options: AppServices.Options
 
   /// The app's id, to which others send.
@@ -14,27 +16,36 @@ public struct TestApp: Sendable {
   /// The file manager of the container.
   public var files: SecureFileManager { container.files }
 
+  /// Breaks the connections with other apps; they are made again when they are needed.
+  public func breakChannels() async { await services.cutChannels() }
+
   /// Writes a file into the container, with the folders that its path names. Throws what Foundation's `FileManager` throws.
-  public func put(_ contents: Data, at path: String) throws {
-    let folder = (path as NSString).deletingLastPathComponent
-    try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    try files.write(contents, toPath: path)
-  }
+  public func put(_ contents: Data, at path: String) throws { try files.put(contents, at: path) }
 
   /// Writes a text as UTF-8, as ``put(_:at:)-(Data,_)`` does.
   public func put(_ text: String, at path: String) throws { try put(Data(text.utf8), at: path) }
 
   /// The paths of all files in the inbox, sorted. Throws what Foundation's `FileManager` throws.
-  public func inboxFiles() throws -> [String] {
+  public func inboxFiles() throws -> [String] { try files.inboxFiles() }
+}
+
+extension SecureFileManager {
+  func put(_ contents: Data, at path: String) throws {
+    let folder = (path as NSString).deletingLastPathComponent
+    try createDirectory(atPath: folder, withIntermediateDirectories: true)
+    try write(contents, toPath: path)
+  }
+
+  func inboxFiles() throws -> [String] {
     let names: [String]
     do {
-      names = try files.subpathsOfDirectory(atPath: "/Inbox")
+      names = try subpathsOfDirectory(atPath: "/Inbox")
     } catch let error as CocoaError where error.code == .fileReadNoSuchFile {
       return []
     }
     return names.map { "/Inbox/" + $0 }.filter {
       var isDirectory: ObjCBool = false
-      return files.fileExists(atPath: $0, isDirectory: &isDirectory) && !isDirectory.boolValue
+      return fileExists(atPath: $0, isDirectory: &isDirectory) && !isDirectory.boolValue
     }.sorted()
   }
 }

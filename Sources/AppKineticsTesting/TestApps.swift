@@ -1,4 +1,6 @@
 @_exported public import AppKinetics
+public import AppRuntime
+import ContainerStore
 public import Foundation
 package import LocalTransport
 import Locks
@@ -50,9 +52,13 @@ public final class TestApps: Sendable {
   private let configuration: ServiceBroker.Configuration
   private let broker = Guarded<ServiceBroker?>(nil)
   private let apps = Guarded<[TestApp]>([])
+  private let managedApps = Guarded<[ManagedTestApp]>([])
+  private let faults = Guarded<[ApplicationID: TestFaults]>([:])
+  /// What was called in the apps, in order.
+  public let callbacks = CallbackRecord()
   private let front: Guarded<Front>
   /// What asks for the front waits while it is shut.
-  package let compositorGate = CompositorGate()
+  package let compositorGate = TestGate()
 
   private struct Front {
     var asked: [ApplicationID?] = []
@@ -95,6 +101,7 @@ public final class TestApps: Sendable {
   /// Stops all apps and the broker, closes the containers, and removes everything. Does nothing the second time.
   public func stop() async {
     for app in apps.withLock({ $0 }) { try? await end(app) }
+    for app in managedApps.withLock({ $0 }) { await app.end() }
     await stopBroker()
     await removeDirectory()
   }
@@ -125,6 +132,7 @@ public final class TestApps: Sendable {
     options.logger = self.options.logger
     options.unlockTime = self.options.unlockTime
     options.clock = self.options.clock
+    options.observer = observer(of: application.id)
     try change(&options)
     return try await app(application, options)
   }
@@ -136,12 +144,13 @@ public final class TestApps: Sendable {
 
   private func app(_ application: Application, _ options: AppServices.Options) async throws -> TestApp {
     let place = directory.appendingPathComponent(application.id.text)
+    let faults = faults(of: application.id)
     let services = try await BlockingCall.run {
       let key = try Self.containerKey()
       let container =
         FileManager.default.fileExists(atPath: place.path)
-        ? try SecureContainer.open(at: place, rawKey: key)
-        : try SecureContainer.create(at: place, rawKey: key)
+        ? try SecureContainer.open(at: place, rawKey: key, options: faults.containerOptions)
+        : try SecureContainer.create(at: place, rawKey: key, options: faults.containerOptions)
       do {
         return try AppServices(application, container: container, options: options)
       } catch {
@@ -149,7 +158,7 @@ public final class TestApps: Sendable {
         throw error
       }
     }
-    let app = TestApp(services: services, options: options)
+    let app = TestApp(services: services, faults: faults, options: options)
     apps.withLock { $0.append(app) }
     return app
   }
@@ -177,14 +186,27 @@ public final class TestApps: Sendable {
   /// Ends an app as its process ends: its services are stopped and its container is closed, and what is in the container stays.
   /// Does nothing the second time. Throws the container's errors.
   public func end(_ app: TestApp) async throws {
-    let isRunning = apps.withLock { apps in
+    guard take(app) else { return }
+    await app.services.stop()
+    try await app.container.close()
+  }
+
+  /// Ends an app as SIGKILL ends its process: channels break, and nothing more is stored, answered or said. Does nothing the second
+  /// time.
+  public func kill(_ app: TestApp) async {
+    guard take(app) else { return }
+    _ = try? app.container.close(.now, because: "the process was killed")
+    app.services.beginHolding()
+    await app.services.stop()
+  }
+
+  /// False when it was ended before.
+  private func take(_ app: TestApp) -> Bool {
+    apps.withLock { apps in
       let count = apps.count
       apps.removeAll { $0.services === app.services }
       return apps.count < count
     }
-    guard isRunning else { return }
-    await app.services.stop()
-    try await app.container.close()
   }
 
   /// Ends an app and makes its next process, which is not started yet: the same application, container and options.
@@ -198,6 +220,78 @@ public final class TestApps: Sendable {
     _ app: TestApp, prepare: (AppServices) throws -> Void = { _ in }
   ) async throws -> TestApp {
     try await start(reopen(app), prepare)
+  }
+
+  private func faults(of id: ApplicationID) -> TestFaults {
+    faults.withLock { faults in
+      let known = faults[id] ?? TestFaults()
+      faults[id] = known
+      return known
+    }
+  }
+
+  private func observer(of id: ApplicationID) -> RecordingObserver {
+    RecordingObserver(app: id, record: callbacks, replies: faults(of: id).replies)
+  }
+
+  // MARK: Apps with a runtime
+
+  /// Installs an app whose container and services its runtime gives and takes, with the id as its name. No process of it runs yet.
+  ///
+  /// `password` is what its person types. The runtime calls `prepare` and `events` as it does outside of a test; they are those of every
+  /// process. Its management file is in ``directory``, and a misuse is recorded and does not end the process, unless the options say something
+  /// else. Throws `invalidParams` for an id that is none.
+  public func managedApp(
+    _ id: String, password: String = "correct horse",
+    prepare: @escaping AppRuntime.Preparation = { _, _ in },
+    events: @escaping AppRuntime.EventHandler = { _, _ in },
+    options change: (inout AppRuntime.Options) throws -> Void = { _ in }
+  ) throws -> ManagedTestApp {
+    try managedApp(
+      Application(id: ApplicationID(id), name: id), password: password, prepare: prepare, events: events,
+      options: change)
+  }
+
+  /// Installs an app, as ``managedApp(_:password:prepare:events:options:)-(String,_,_,_,_)``.
+  public func managedApp(
+    _ application: Application, password: String = "correct horse",
+    prepare: @escaping AppRuntime.Preparation = { _, _ in },
+    events: @escaping AppRuntime.EventHandler = { _, _ in },
+    options change: (inout AppRuntime.Options) throws -> Void = { _ in }
+  ) throws -> ManagedTestApp {
+    let id = application.id
+    let faults = faults(of: id)
+    var options = AppRuntime.Options()
+    options.services.broker = socketPath
+    options.services.unlockTime = self.options.unlockTime
+    options.services.observer = observer(of: id)
+    options.services.logger = self.options.logger
+    options.logger = self.options.logger
+    options.clock = self.options.clock
+    options.container = faults.containerOptions
+    options.management = ManagementSource(path: directory.path + "/\(id.text).management.json")
+    options.misuse = { [callbacks] in callbacks.note("misuse \($0.call)", in: id) }
+    try change(&options)
+    let app = ManagedTestApp(
+      application, at: directory.appendingPathComponent(id.text), password: password, options: options,
+      faults: faults, record: callbacks, prepare: prepare, events: events)
+    managedApps.withLock { $0.append(app) }
+    return app
+  }
+
+  /// Installs an app, starts its first process, and activates it: it is authorized when this returns. Throws what
+  /// ``managedApp(_:password:prepare:events:options:)-(String,_,_,_,_)``, ``ManagedTestApp/start()`` and
+  /// ``ManagedTestApp/typePassword(_:)`` throw.
+  public func startManaged(
+    _ id: String, password: String = "correct horse",
+    prepare: @escaping AppRuntime.Preparation = { _, _ in },
+    events: @escaping AppRuntime.EventHandler = { _, _ in },
+    options change: (inout AppRuntime.Options) throws -> Void = { _ in }
+  ) async throws -> ManagedTestApp {
+    let app = try managedApp(id, password: password, prepare: prepare, events: events, options: change)
+    try await app.start()
+    try await app.typePassword()
+    return app
   }
 
   // MARK: The broker

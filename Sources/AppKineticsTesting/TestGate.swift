@@ -1,13 +1,15 @@
 import Locks
 
-/// Holds up a compositor while it is shut.
-package final class CompositorGate: Sendable {
+/// Holds up whoever comes to it while it is shut.
+package final class TestGate: Sendable {
   private struct Fields {
     var isShut = false
     var waiting: [CheckedContinuation<Void, Never>] = []
   }
 
   private let guarded = Guarded(Fields())
+
+  package var isShut: Bool { guarded.withLock { $0.isShut } }
 
   package func shut() { guarded.withLock { $0.isShut = true } }
 

@@ -2,7 +2,6 @@ import AppKineticsTesting
 import ContainerStore
 import Foundation
 import Locks
-import Logging
 import SecureFiles
 import ServiceValues
 import SodiumPrimitives
@@ -25,8 +24,8 @@ let echo: ServiceDefinition = {
 
 func password(_ text: String = "correct horse") throws -> SecretBytes { try SecretBytes(utf8: text) }
 
-/// One app of a test with its runtime, its management file, and what the runtime has told it.
-final class Device: Sendable {
+/// One managed app whose management file a test writes as text, with a clock of its own.
+struct Device: Sendable {
   struct Told: Sendable, Equatable, CustomStringConvertible {
     let kind: AuthorizationEvent.Kind
     let code: AuthorizationCode
@@ -37,77 +36,51 @@ final class Device: Sendable {
   static let codeHash =
     "$argon2id$v=19$m=8,t=1,p=1$QRYwn4X3C/QdslKgXZxRgQ$SAxaFKUZuEwwVnWXrISMYtUXBt1FtegHGMUFm7BW6Dg"
 
-  let world: TestApps
+  let app: ManagedTestApp
   let clock = ManualClock()
-  let application: Application
-  private let placed: Guarded<URL>
-  let management: ManagementSource
-  private let told = Guarded<[Told]>([])
-  private let misuses = Guarded<[String]>([])
-  private let preparations = Guarded(0)
-  private let running = Guarded<AppRuntime?>(nil)
+  private let world: TestApps
+  private let seenCount = Guarded(0)
 
-  init(_ world: TestApps, _ id: String = "com.example.app") throws {
+  init(_ world: TestApps) throws {
     self.world = world
-    application = Application(id: try ApplicationID(id), name: id)
-    placed = Guarded(world.directory.appendingPathComponent(id))
-    management = ManagementSource(path: world.directory.path + "/managed.json")
+    app = try world.managedApp(
+      "com.example.app", prepare: { _, services in try services.offer(echo) { .reply($0.params) } },
+      options: { [clock] options in
+        options.clock = clock
+        options.container.durability = .none
+      })
   }
 
-  /// The container's directory, or a link to it.
-  var url: URL {
-    get { placed.withLock { $0 } }
-    set { placed.withLock { $0 = newValue } }
-  }
+  var id: ApplicationID { app.id }
+  var url: URL { app.url }
+  var managementPath: String { world.directory.path + "/com.example.app.management.json" }
+  var runtime: AppRuntime { app.runtime }
+  var misuses: [String] { world.callbacks.calls(of: id).filter { $0.hasPrefix("misuse") } }
+  var preparationCount: Int { world.callbacks.calls(of: id).count { $0 == "prepare" } }
 
-  var runtime: AppRuntime { running.withLock { $0! } }
-  var calls: [String] { misuses.withLock { $0 } }
-  var preparationCount: Int { preparations.withLock { $0 } }
-
-  /// Takes what the runtime has told so far.
+  /// The events since those that were asked for before.
   func events() async -> [Told] {
-    await runtime.settle()
-    await withCheckedContinuation { continuation in Self.eventQueue.async { continuation.resume() } }
-    return told.withLock { told in
-      defer { told = [] }
-      return told
+    await app.settle()
+    let entries = world.callbacks.entries
+    let new = seenCount.withLock { count in
+      defer { count = entries.count }
+      return entries[count...]
+    }
+    return new.compactMap(\.event).map { Told(kind: $0.kind, code: $0.code) }
+  }
+
+  @discardableResult
+  func start(
+    isManaged: Bool = true, at url: URL? = nil, rawKey: (@Sendable () throws -> SecretBytes)? = nil,
+    prepare: AppRuntime.Preparation? = nil
+  ) async throws -> AppRuntime {
+    try await app.start(prepare: prepare, at: url) { options in
+      options.rawKey = rawKey
+      if !isManaged { options.management = nil }
     }
   }
 
-  private static let eventQueue = DispatchQueue(label: "test.events")
-
-  /// A process of the app begins.
-  @discardableResult
-  func start(
-    isManaged: Bool = true, rawKey: (@Sendable () throws -> SecretBytes)? = nil,
-    prepare: @escaping AppRuntime.Preparation = { _, _ in }
-  ) async throws -> AppRuntime {
-    var options = AppRuntime.Options()
-    options.services.broker = world.socketPath
-    options.services.logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    options.logger = options.services.logger
-    options.container = cheapOptions
-    options.clock = clock
-    options.rawKey = rawKey
-    options.eventQueue = Self.eventQueue
-    options.misuse = { [misuses] misuse in misuses.withLock { $0.append(misuse.call) } }
-    if isManaged { options.management = management }
-    let runtime = try await AppRuntime(
-      application, containerAt: url, options: options,
-      prepare: { [preparations] container, services in
-        preparations.withLock { $0 += 1 }
-        try services.offer(echo) { .reply($0.params) }
-        try await prepare(container, services)
-      },
-      events: { [told] event, _ in told.withLock { $0.append(Told(kind: event.kind, code: event.code)) } })
-    running.withLock { $0 = runtime }
-    return runtime
-  }
-
-  /// The process ends in good order.
-  func stop() async {
-    await running.withLock { $0.take() }?.stop()
-  }
+  func stop() async { await app.end() }
 
   /// Stops the process, if there is one, and starts the next.
   @discardableResult
@@ -117,10 +90,9 @@ final class Device: Sendable {
   }
 
   /// A process whose app is activated and authorized.
-  func activated(
-    _ members: String? = nil, prepare: @escaping AppRuntime.Preparation = { _, _ in }
-  ) async throws -> AppRuntime {
-    if let members { try write(members) }
+  func activated(_ members: String? = nil, prepare: AppRuntime.Preparation? = nil) async throws -> AppRuntime
+  {
+    if let members { try await write(members) }
     let runtime = try await start(prepare: prepare)
     try await runtime.activate(passphrase: password())
     _ = await events()
@@ -128,16 +100,15 @@ final class Device: Sendable {
   }
 
   /// Writes the management file whole, and lets the runtime read it.
-  func write(_ members: String) throws {
+  func write(_ members: String) async throws {
     let text = #"{"version": 1, \#(members.replacing("CODE", with: Self.codeHash))}"#
-    try Data(text.utf8).write(to: URL(fileURLWithPath: management.path), options: .atomic)
-    try running.withLock { $0 }?.readManagement()
+    try await app.manage(text: Data(text.utf8))
   }
 }
 
 var cheapOptions: Container.Options {
   var options = Container.Options()
-  options.passwordHash = PasswordHash.Parameters(passes: 1, memoryKiB: 8)
+  options.passwordHash = .cheapest
   options.durability = .none
   return options
 }

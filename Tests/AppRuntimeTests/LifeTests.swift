@@ -66,7 +66,7 @@ struct LifeTests {
   @Test(arguments: [false, true]) func aContainerFromBeforeIsActivated(isManaged: Bool) async throws {
     try await withTestApps { world in
       let device = try Device(world)
-      try device.write(#""serial": 1"#)
+      try await device.write(#""serial": 1"#)
       try await SecureContainer.create(at: device.url, passphrase: password(), options: cheapOptions).close()
       let runtime = try await device.start(isManaged: isManaged)
       #expect(runtime.authorization.activation == .activated)
@@ -111,7 +111,7 @@ struct LifeTests {
       try container.files.write(Data("a".utf8), toPath: "/a")
       try await container.synchronize()
       let handle = try #require(SecureFileHandle(forReadingAtPath: "/a", in: container.files))
-      try device.write(#""serial": 1, "blocked": {"title": "No", "text": "Call us."}"#)
+      try await device.write(#""serial": 1, "blocked": {"title": "No", "text": "Call us."}"#)
       #expect(await device.events() == [told(.notAuthorized, .blocked)])
       #expect(throws: CocoaError.self) { try handle.readToEnd() }
       #expect(throws: CocoaError.self) { try container.files.data(atPath: "/a") }
@@ -121,7 +121,7 @@ struct LifeTests {
       #expect(try await code { try await runtime.authorize(passphrase: password()) } == .notAuthorized)
       #expect(await device.events() == [told(.notAuthorized, .blocked)])
 
-      try device.write(#""serial": 2"#)
+      try await device.write(#""serial": 2"#)
       #expect(await device.events() == [] && runtime.authorization.asks == .password)
       try await runtime.authorize(passphrase: password())
       #expect(await device.events() == [told(.authorized)])
@@ -136,9 +136,9 @@ struct LifeTests {
     try await withTestApps { world in
       let device = try Device(world)
       _ = try await device.activated()
-      try device.write(#""serial": 1, "entitlements": {"com.example.other": ["1.0.0.0"]}"#)
+      try await device.write(#""serial": 1, "entitlements": {"com.example.other": ["1.0.0.0"]}"#)
       #expect(device.runtime.authorization.shown == .notEntitled)
-      try FileManager.default.removeItem(atPath: device.management.path)
+      try FileManager.default.removeItem(atPath: device.managementPath)
       for isManaged in [true, false] {
         let runtime = try await device.restart(isManaged: isManaged)
         #expect(runtime.authorization.shown == .notEntitled && runtime.authorization.asks == .nothing)
@@ -146,12 +146,12 @@ struct LifeTests {
       }
       // An older decision, and one that is no file of this kind, change nothing.
       try await device.restart()
-      #expect(throws: AppRuntimeError.self) { try device.write(#""serial": 0"#) }
-      #expect(throws: AppRuntimeError.self) { try device.write(#""serial": 1"#) }
+      await #expect(throws: AppRuntimeError.self) { try await device.write(#""serial": 0"#) }
+      await #expect(throws: AppRuntimeError.self) { try await device.write(#""serial": 1"#) }
       #expect(device.runtime.authorization.shown == .notEntitled)
-      try device.write(#""serial": 2, "entitlements": {"com.example.app": ["2.0.0.0"]}"#)
+      try await device.write(#""serial": 2, "entitlements": {"com.example.app": ["2.0.0.0"]}"#)
       #expect(device.runtime.authorization.shown == .versionNotEntitled)
-      try device.write(#""serial": 3, "entitlements": {"com.example.app": ["1.0.0.0"]}"#)
+      try await device.write(#""serial": 3, "entitlements": {"com.example.app": ["1.0.0.0"]}"#)
       try await device.runtime.authorize(passphrase: password())
       await device.stop()
     }
@@ -239,7 +239,7 @@ struct LifeTests {
       let device = try Device(world)
       let runtime = try await device.activated()
       #expect(await !runtime.remoteLock() && runtime.authorization.isAuthorized)
-      try device.write(#""serial": 1, "unlockCode": "CODE""#)
+      try await device.write(#""serial": 1, "unlockCode": "CODE""#)
       #expect(await runtime.remoteLock())
       #expect(await device.events() == [told(.notAuthorized, .remoteLockout)])
       #expect(!runtime.authorization.isAuthorized)
@@ -259,7 +259,7 @@ struct LifeTests {
       let state = device.url.path + ".runtime/state"
       let old = try Data(contentsOf: URL(fileURLWithPath: state))
       try await device.start().authorize(passphrase: password())
-      try device.write(#""serial": 2, "unlockCode": "CODE""#)
+      try await device.write(#""serial": 2, "unlockCode": "CODE""#)
       await device.stop()
       // Removed, damaged, put back.
       let contents: [Data?] = [nil, Data("x".utf8), old]
@@ -283,7 +283,7 @@ struct LifeTests {
     try await withTestApps { world in
       let device = try Device(world)
       _ = try await device.activated()
-      try device.write(
+      try await device.write(
         #""serial": 1, "passwordRules": {"minimumLength": 8, "requiresDigit": true, "history": 2}"#)
       let runtime = try await device.restart()
       try await runtime.authorize(passphrase: password())
@@ -308,7 +308,7 @@ struct LifeTests {
       )
       try await next.authorize(passphrase: password("correct horse 1"))
       // The password grows old, and a clock that is set back makes it no younger.
-      try device.write(#""serial": 2, "passwordRules": {"maximumDays": 30}"#)
+      try await device.write(#""serial": 2, "passwordRules": {"maximumDays": 30}"#)
       device.clock.advance(by: .seconds(31 * 86_400))
       try await device.restart().authorize(passphrase: password("correct horse 1"))
       #expect(device.runtime.authorization.shown == .passwordChange)
@@ -361,11 +361,11 @@ struct LifeTests {
       let runtime = try await device.activated()
       let container = try runtime.container
       try container.files.write(Data("a".utf8), toPath: "/a")
-      try device.write(#""serial": 1, "wipe": "\#(Identifier.random().hex)""#)
+      try await device.write(#""serial": 1, "wipe": "\#(Identifier.random().hex)""#)
       #expect(runtime.authorization.isAuthorized)
       let waiting = Task { try await runtime.whenAuthorized() }
       _ = try await waiting.value
-      try device.write(#""serial": 2, "wipe": "\#(container.store.id.hex)""#)
+      try await device.write(#""serial": 2, "wipe": "\#(container.store.id.hex)""#)
       #expect(await device.events() == [told(.notAuthorized, .wiped)])
       #expect(!FileManager.default.fileExists(atPath: device.url.path))
       #expect(runtime.authorization.asks == .nothing)
@@ -417,12 +417,12 @@ struct LifeTests {
       var random = SplitMix64(seed: 7)
       var refusedCount = 0
       for serial in stride(from: 1, to: 2 * TestEffort.count(30, long: 300), by: 2) {
-        try device.write(#""serial": \#(serial)"#)
+        try await device.write(#""serial": \#(serial)"#)
         if serial == 1 { try await device.restart() }
         let runtime = device.runtime
         let opening = Task { try await code { try await runtime.authorize(passphrase: password()) } }
         try await Task.sleep(for: .microseconds(random.below(20_000)))
-        try device.write(#""serial": \#(serial + 1), "blocked": {}"#)
+        try await device.write(#""serial": \#(serial + 1), "blocked": {}"#)
         let result = try await opening.value
         #expect(result == nil || result == .notAuthorized, "\(String(describing: result))")
         if result != nil { refusedCount += 1 }
@@ -453,8 +453,8 @@ struct LifeTests {
       let container = try #require(opened.withLock { $0 })
       #expect(throws: Never.self) { try container.files.contentsOfDirectory(atPath: "/") }
       switch end {
-      case "block": try device.write(#""serial": 1, "blocked": {}"#)
-      case "wipe": try device.write(#""serial": 1, "wipe": "\#(container.store.id.hex)""#)
+      case "block": try await device.write(#""serial": 1, "blocked": {}"#)
+      case "wipe": try await device.write(#""serial": 1, "wipe": "\#(container.store.id.hex)""#)
       default: break
       }
       // It waits for the app's own code.
@@ -478,7 +478,7 @@ struct LifeTests {
   @Test func nothingIsMadeForAnAppThatIsBlocked() async throws {
     try await withTestApps { world in
       let device = try Device(world)
-      try device.write(#""serial": 1, "blocked": {}"#)
+      try await device.write(#""serial": 1, "blocked": {}"#)
       let runtime = try await device.start()
       #expect(try await code { try await runtime.activate(passphrase: password()) } == .notAuthorized)
       #expect(!FileManager.default.fileExists(atPath: device.url.path) && device.preparationCount == 0)
@@ -510,13 +510,11 @@ struct LifeTests {
       let device = try Device(world)
       _ = try await device.activated(#""serial": 1, "unlockCode": "CODE", "passwordRules": {"attempts": 1}"#)
       await device.stop()
-      let link = try Device(world, "com.example.app")
-      try FileManager.default.createSymbolicLink(
-        atPath: world.directory.path + "/link", withDestinationPath: device.url.path)
-      link.url = world.directory.appendingPathComponent("link")
-      let runtime = try await link.start()
+      let link = world.directory.appendingPathComponent("link")
+      try FileManager.default.createSymbolicLink(at: link, withDestinationURL: device.url)
+      let runtime = try await device.start(at: link)
       #expect(try await code { try await runtime.authorize(passphrase: password("wrong")) } == .wrongPassword)
-      await link.stop()
+      await device.stop()
       #expect(try await device.start().authorization.asks == .unlockCode)
       await device.stop()
     }
@@ -526,13 +524,13 @@ struct LifeTests {
   @Test func anAppThatIsLockedBeforeItsActivationTakesTheCode() async throws {
     try await withTestApps { world in
       let device = try Device(world)
-      try device.write(#""serial": 1, "unlockCode": "CODE", "locked": 1"#)
+      try await device.write(#""serial": 1, "unlockCode": "CODE", "locked": 1"#)
       let runtime = try await device.start()
       #expect(try await code { try await runtime.activate(passphrase: password()) } == .notAuthorized)
       try await runtime.unlock(code: password("4711"))
       try await runtime.activate(passphrase: password())
       let id = try runtime.container.store.id
-      try device.write(#""serial": 2, "unlockCode": "CODE", "locked": 2, "wipe": "\#(id.hex)""#)
+      try await device.write(#""serial": 2, "unlockCode": "CODE", "locked": 2, "wipe": "\#(id.hex)""#)
       let next = try await device.restart()
       #expect(next.authorization.activation == .notActivated && next.authorization.asks == .unlockCode)
       try await next.unlock(code: password("4711"))
@@ -588,12 +586,12 @@ struct LifeTests {
       let runtime = try await device.start()
       #expect(throws: AppRuntimeError.self) { try runtime.container }
       #expect(throws: AppRuntimeError.self) { try runtime.services }
-      #expect(device.calls == ["container", "services"])
+      #expect(device.misuses == ["misuse container", "misuse services"])
       try await runtime.activate(passphrase: password())
-      try device.write(#""serial": 1, "blocked": {}"#)
+      try await device.write(#""serial": 1, "blocked": {}"#)
       // That is no mistake: it may happen at any time.
       #expect(throws: AppRuntimeError.self) { try runtime.container }
-      #expect(device.calls.count == 2)
+      #expect(device.misuses.count == 2)
       await device.stop()
     }
   }
@@ -602,13 +600,13 @@ struct LifeTests {
     try await withTestApps { world in
       let device = try Device(world)
       let runtime = try await device.activated()
-      try device.write(#""serial": 1, "blocked": {}"#)
+      try await device.write(#""serial": 1, "blocked": {}"#)
       let waiting = Task { try await runtime.whenAuthorized().container }
       let cancelled = Task { try await runtime.whenAuthorized() }
       while runtime.state.withLock({ $0.waiting.count }) < 2 { await Task.yield() }
       cancelled.cancel()
       await #expect(throws: CancellationError.self) { try await cancelled.value }
-      try device.write(#""serial": 2"#)
+      try await device.write(#""serial": 2"#)
       try await runtime.authorize(passphrase: password())
       #expect(try await waiting.value === runtime.container)
       let last = Task { try await runtime.whenAuthorized() }
@@ -651,12 +649,12 @@ struct LifeTests {
     try await withTestApps { world in
       let device = try Device(world)
       let runtime = try await device.activated()
-      try device.write(#""serial": 1, "configuration": {"config": "a"}, "appPolicy": 1"#)
+      try await device.write(#""serial": 1, "configuration": {"config": "a"}, "appPolicy": 1"#)
       #expect(await device.events() == [told(.settingsUpdate), told(.policyUpdate)])
       #expect(runtime.configuration.config == "a" && runtime.appPolicy == .integer(1))
-      try device.write(#""serial": 2, "configuration": {"config": "a"}, "appPolicy": 2, "blocked": {}"#)
+      try await device.write(#""serial": 2, "configuration": {"config": "a"}, "appPolicy": 2, "blocked": {}"#)
       #expect(await device.events() == [told(.notAuthorized, .blocked)])
-      try device.write(#""serial": 3, "configuration": {"config": "a"}, "appPolicy": 3"#)
+      try await device.write(#""serial": 3, "configuration": {"config": "a"}, "appPolicy": 3"#)
       #expect(await device.events() == [])
       try await runtime.authorize(passphrase: password())
       #expect(await device.events() == [told(.authorized), told(.policyUpdate)])

@@ -20,7 +20,7 @@ struct MailTests {
       let answered = Guarded<Set<Int64>>([])
       let runtime = try await device.activated()
       let marker = world.directory.path + "/started"
-      try await world.install(device.application.id.text, "/usr/bin/touch", [marker])
+      try await world.install(device.id.text, "/usr/bin/touch", [marker])
       let consumer = try await world.start("com.example.consumer")
       try consumer.put(String(repeating: "x", count: 50_000), at: "/file")
 
@@ -35,7 +35,7 @@ struct MailTests {
               let request = ServiceRequest(
                 echo, "echo", params: .integer(i), attachments: isMessage ? ["/file"] : [])
               do {
-                let reply = try await consumer.services.call(request, to: device.application.id)
+                let reply = try await consumer.services.call(request, to: device.id)
                 #expect(reply?.params == .integer(i))
                 answered.withLock { _ = $0.insert(i) }
                 return nil
@@ -49,10 +49,10 @@ struct MailTests {
         return ends
       }
       for round in 0..<roundCount {
-        try device.write(#""serial": \#(2 * round + 1), "blocked": {}"#)
+        try await device.write(#""serial": \#(2 * round + 1), "blocked": {}"#)
         #expect(!runtime.authorization.isAuthorized)
         try await Task.sleep(for: .milliseconds(10))
-        try device.write(#""serial": \#(2 * round + 2)"#)
+        try await device.write(#""serial": \#(2 * round + 2)"#)
         try await runtime.authorize(passphrase: password())
         try await Task.sleep(for: .milliseconds(10))
       }
@@ -84,7 +84,7 @@ struct MailTests {
         await Task.yield()
       }
       let sent = try await consumer.services.send(
-        ServiceRequest(echo, "echo", params: 1, attachments: ["/file"]), to: device.application.id)
+        ServiceRequest(echo, "echo", params: 1, attachments: ["/file"]), to: device.id)
       while try await consumer.services.outbox().first?.state != .locked { await Task.yield() }
       try await runtime.authorize(passphrase: password())
       #expect(try await sent.reply()?.params == 1)
@@ -97,13 +97,13 @@ struct MailTests {
     try await withTestApps { world in
       let device = try Device(world)
       let runtime = try await device.activated()
-      try await world.choose(device.application.id.text)
-      try device.write(#""serial": 1, "blocked": {}"#)
+      try await world.choose(device.id.text)
+      try await device.write(#""serial": 1, "blocked": {}"#)
       let consumer = try await world.start("com.example.consumer")
       while try await consumer.services.providers(of: echo.serviceID).first?.state != .locked {
         await Task.yield()
       }
-      try device.write(#""serial": 2"#)
+      try await device.write(#""serial": 2"#)
       try await runtime.authorize(passphrase: password())
       let services = try runtime.services
       while !services.isInFront { await Task.yield() }

@@ -100,7 +100,7 @@ struct WalkTests {
           case .versionNotEntitled: members.append(#""entitlements": {"com.example.app": ["9"]}"#)
           case .notEntitled: members.append(#""entitlements": {}"#)
           }
-          try device.write(members.joined(separator: ", "))
+          try await device.write(members.joined(separator: ", "))
           model.manage(blocks ? Notice(title: "", text: "") : nil, entitlement, locks: locks)
         case 18:
           #expect(await runtime.remoteLock())
@@ -119,6 +119,7 @@ struct WalkTests {
           runtime = try await restart(device)
           model.restart()
         }
+        world.callbacks.take()
         let state = runtime.authorization
         guard state == model.state else {
           Issue.record("step \(number), kind \(kind): \(state), not \(model.state)")

@@ -46,8 +46,8 @@ struct LayerTests {
     Layer(
       8, "AppKineticsTesting",
       imports: [
-        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "SecureFiles",
-        "AppKinetics", "TestSupport", "Logging",
+        "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore",
+        "SecureFiles", "AppKinetics", "AppRuntime", "TestSupport", "Logging",
       ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(

@@ -1,6 +1,6 @@
 import ServiceWire
 
-/// The end of an app's connection to the broker, for a runtime that seals or wipes the app's container.
+/// Ends of connections: to the broker, for a runtime that seals or wipes the app's container, and to other apps, for a test.
 extension AppServices {
   /// Does what ``hold()`` does, and waits for nothing.
   package func beginHolding() { runtime.hold {} }
@@ -25,4 +25,11 @@ extension AppServices {
   /// Gives up what the broker keeps of the app: the pin of its key, its registration and its presence key. Another container can
   /// enrol with the app's id then. Throws `brokerUnavailable`, and `limitExceeded` after too many changes.
   package func leave() async throws { _ = try await runtime.ask(.leave(WireLeave())) }
+
+  /// Ends all channels with other apps as a broken connection does. Others open new ones.
+  package func cutChannels() async {
+    await runtime.result { core in
+      for peer in core.peers.values { peer.cutChannels() }
+    }
+  }
 }

@@ -56,6 +56,7 @@ public final class AppServices: Sendable {
     /// The clock of all time limits, retries and dates. A test that does not want to wait gives one that it moves by itself: `ManualClock` of
     /// `AppKineticsTesting`.
     public var clock: any AppClock = SystemClock()
+    package var observer: (any ServicesObserver)?
 
     /// Makes the default options.
     public init() {}

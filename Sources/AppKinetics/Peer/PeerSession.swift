@@ -527,6 +527,11 @@ final class PeerSession {
     for channel in channels.values { channel.lane.close(.noError) }
   }
 
+  /// All channels end as they would if the connections broke.
+  func cutChannels() {
+    for channel in channels.values { channel.lane.cut() }
+  }
+
   /// Channels whose key is not the trusted one any more end, and those with one that is begin.
   func keyWasDecided() {
     for channel in channels.values where core.keys.standing(of: channel, application) == .changed {

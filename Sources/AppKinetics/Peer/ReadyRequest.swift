@@ -10,6 +10,7 @@ struct ReadyRequest: Sendable {
 
   func handle() {
     if request.arrival != nil { FailPoint.handling.pass() }
+    request.runtime.options.observer?.willHandle(request)
     switch offer.handler {
     case .object(let provider):
       give(to: provider)

@@ -166,7 +166,7 @@ public final class AppRuntime: Sendable {
   private static func begin(
     _ application: Application, _ url: URL, _ options: Options
   ) throws -> (StateFile, State) {
-    let file = try StateFile(PosixBlockIO(url.path + ".runtime"))
+    let file = try StateFile(options.container.disk(url.path + ".runtime"))
     var kept = try file.read() ?? RuntimeState()
     let before = kept
     var accepted = try kept.managed.map { try ManagementFile($0) }
@@ -244,7 +244,7 @@ public final class AppRuntime: Sendable {
   public var services: AppServices { get throws { try opened("services").services } }
 
   /// Without a call, asking too early is no mistake of the app's.
-  func opened(_ call: String? = nil) throws(AppRuntimeError) -> Opened {
+  package func opened(_ call: String? = nil) throws(AppRuntimeError) -> Opened {
     let (opened, authorization) = state.withLock { ($0.opened, $0.authorization) }
     if let opened { return opened }
     if let call, !authorization.wasAuthorized, authorization.shown == nil {
@@ -360,7 +360,7 @@ public final class AppRuntime: Sendable {
   }
 
   /// Returns when all changes so far are saved, and their events were handed over.
-  func settle() async {
+  package func settle() async {
     await withCheckedContinuation { continuation in effects.async { continuation.resume() } }
   }
 

@@ -42,7 +42,7 @@ public final class Container: ContainerReading {
   public static func create(
     at path: String, credential: borrowing Credential, label: String? = nil, options: Options = Options()
   ) throws -> Container {
-    try create(io: PosixBlockIO(path), credential: credential, label: label, options: options)
+    try create(io: options.disk(path), credential: credential, label: label, options: options)
   }
 
   package static func create(
@@ -85,7 +85,7 @@ public final class Container: ContainerReading {
     beforeHash: (Identifier) throws -> Void = { _ in }, afterHash: () throws -> Void = {}
   ) throws -> Container {
     try open(
-      io: PosixBlockIO(path), credential: credential, mode: mode, options: options, beforeHash: beforeHash,
+      io: options.disk(path), credential: credential, mode: mode, options: options, beforeHash: beforeHash,
       afterHash: afterHash)
   }
 

@@ -48,6 +48,8 @@ public struct ContainerOptions: Sendable {
   package var checkpointByteCounts: ClosedRange<UInt64> = 1 << 20...8 << 20
   /// The minimum waste at which a compaction begins in the background.
   package var backgroundWasteByteCountMin: UInt64 = 8 << 20
+  /// The disk of a container at a path, and of what the runtime keeps beside it.
+  package var disk: @Sendable (String) -> any BlockIO = { PosixBlockIO($0) }
   /// The clocks of a writer, which draws a new session when one of them jumps.
   var sessionClocks: WriteSession.Clocks = WriteSession.machineClocks
 

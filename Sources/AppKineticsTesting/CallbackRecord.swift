@@ -1,0 +1,87 @@
+public import AppRuntime
+import Locks
+
+/// What was called in the apps of a test, in order.
+///
+/// Services call for requests that begin to be handled, and for replies, those that are errors, too. A runtime calls
+/// its preparation and its event handler, and says of calls that come before the first authorization. Whatever else belongs into the
+/// order, a test notes itself.
+public final class CallbackRecord: Sendable {
+  /// A call.
+  public struct Entry: Sendable, Hashable, CustomStringConvertible {
+    /// The app that was called.
+    public let app: ApplicationID
+    /// The call: `prepare`, `authorized`, `notAuthorized -300 idle`, `misuse container`, `request greetMe from com.example.reader`,
+    /// `reply to com.example.reader`, or what a test has noted.
+    public let call: String
+    /// The event, if it was one.
+    public let event: AuthorizationEvent?
+
+    /// The app and the call.
+    public var description: String { "\(app) \(call)" }
+  }
+
+  private let guarded = Guarded<[Entry]>([])
+
+  init() {}
+
+  /// All calls since the last ``take()``, oldest first.
+  public var entries: [Entry] { guarded.withLock { $0 } }
+
+  /// The calls of one app since the last ``take()``, oldest first.
+  public func calls(of app: ApplicationID) -> [String] { entries.filter { $0.app == app }.map(\.call) }
+
+  /// Returns all calls, and begins anew.
+  @discardableResult
+  public func take() -> [Entry] {
+    guarded.withLock { entries in
+      defer { entries = [] }
+      return entries
+    }
+  }
+
+  /// Adds a call.
+  public func note(_ call: String, in app: ApplicationID) { note(call, in: app, nil) }
+
+  func note(_ event: AuthorizationEvent, in app: ApplicationID) {
+    var words = ["\(event.kind)"]
+    if event.code != .none { words.append("\(event.code.rawValue)") }
+    if let withdrawal = event.withdrawal { words.append(withdrawal.name) }
+    note(words.joined(separator: " "), in: app, event)
+  }
+
+  private func note(_ call: String, in app: ApplicationID, _ event: AuthorizationEvent?) {
+    guarded.withLock { $0.append(Entry(app: app, call: call, event: event)) }
+  }
+}
+
+extension Withdrawal {
+  fileprivate var name: String {
+    switch self {
+    case .idle: "idle"
+    case .passwordChange: "passwordChange"
+    case .localBlock: "localBlock"
+    case .managementBlock: "managementBlock"
+    case .versionNotEntitled: "versionNotEntitled"
+    case .notEntitled: "notEntitled"
+    case .remoteLock: "remoteLock"
+    case .wiped: "wiped"
+    }
+  }
+}
+
+/// Records what the services of one app call, and holds up its replies.
+struct RecordingObserver: ServicesObserver {
+  let app: ApplicationID
+  let record: CallbackRecord
+  let replies: TestGate
+
+  func willHandle(_ request: IncomingRequest) {
+    record.note("request \(request.method) from \(request.sender)", in: app)
+  }
+
+  func willReply(to request: IncomingRequest) async {
+    await replies.pass()
+    record.note("reply to \(request.sender)", in: app)
+  }
+}
