@@ -138,6 +138,9 @@ let package = Package(
     .executableTarget(
       name: "ApprovalClient", dependencies: ["ExampleSupport", "AppKinetics"],
       path: "Examples/ApprovalClient", swiftSettings: strict),
+    .executableTarget(
+      name: "Diary", dependencies: ["ExampleSupport", "AppRuntime"], path: "Examples/Diary",
+      swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
 
@@ -238,7 +241,7 @@ let package = Package(
       dependencies: [
         "Locks", "AppRuntime", "AppKinetics", "AppKineticsTesting", "ContainerStore", "SecureFiles",
         "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport", "OpenDynamicsTesting",
-        "TestSupport",
+        "TestSupport", "Diary",
         .product(name: "Logging", package: "swift-log"),
       ], swiftSettings: strict),
     // An app in a process of its own, for tests of the front.

@@ -3,6 +3,7 @@ import AppKineticsTesting
 import ContainerStore
 import Foundation
 import SecureFiles
+import TestSupport
 import Testing
 
 #if canImport(Glibc)

@@ -2,6 +2,7 @@ import AppKinetics
 import AppKineticsTesting
 import Foundation
 import SecureFiles
+import TestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -185,81 +186,20 @@ struct ProcessTests {
   }
 }
 
-/// A program beside the test bundle, with the environment of a world.
-final class Program: Sendable {
-  private let process = Process()
-  private let input: FileHandle
-  private let lines: AsyncStream<String>
-  private let ended: AsyncStream<Int32>
-
+extension Program {
   static let passphrase = "correct horse"
 
+  /// An example with its container in the directory of a world.
   convenience init(_ name: String, _ world: TestApps, _ arguments: String...) throws {
     try self.init(name, world, arguments)
   }
 
-  init(_ name: String, _ world: TestApps, _ arguments: [String]) throws {
-    let bundle = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
-    let (inputPipe, pipe) = (Pipe(), Pipe())
-    process.executableURL = bundle.appendingPathComponent(name)
-    process.arguments = [world.directory.appendingPathComponent(name).path] + arguments
-    process.environment = [
-      "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.socketPath,
-      "PATH": "/usr/bin:/bin", "HOME": world.directory.path,
-    ]
-    input = inputPipe.fileHandleForWriting
-    process.standardInput = inputPipe
-    process.standardOutput = pipe
-    let (lines, lineContinuation) = AsyncStream<String>.makeStream()
-    let (ended, endContinuation) = AsyncStream<Int32>.makeStream()
-    (self.lines, self.ended) = (lines, ended)
-    process.terminationHandler = {
-      endContinuation.yield($0.terminationStatus)
-      endContinuation.finish()
-    }
-    try process.run()
-    let output = pipe.fileHandleForReading
-    Thread.detachNewThread {
-      var rest = Data()
-      while case let bytes = output.availableData, !bytes.isEmpty {
-        rest.append(bytes)
-        while let end = rest.firstIndex(of: 10) {
-          lineContinuation.yield(String(decoding: rest[..<end], as: UTF8.self))
-          rest = rest[(end + 1)...]
-        }
-      }
-      lineContinuation.finish()
-    }
-  }
-
-  deinit { if process.isRunning { kill(process.processIdentifier, SIGKILL) } }
-
-  func line() async -> String? {
-    for await line in lines { return line }
-    return nil
-  }
-
-  /// What stands behind `beginning` in the next line that begins so. Other lines before it are passed over.
-  func line(beginning: String) async throws -> String {
-    for await line in lines where line.hasPrefix(beginning) { return String(line.dropFirst(beginning.count)) }
-    throw POSIXError(.EPIPE)
-  }
-
-  /// What the user types.
-  func type(_ line: String) throws { try input.write(contentsOf: Data((line + "\n").utf8)) }
-
-  func output() async throws -> [String] {
-    var all: [String] = []
-    for await line in lines { all.append(line) }
-    _ = await end()
-    return all
-  }
-
-  func signal(_ number: Int32) { kill(process.processIdentifier, number) }
-
-  /// The exit code, or the number of the signal that ended it.
-  func end() async -> Int32 {
-    for await status in ended { return status }
-    return -1
+  convenience init(_ name: String, _ world: TestApps, _ arguments: [String]) throws {
+    try self.init(
+      name, [world.directory.appendingPathComponent(name).path] + arguments,
+      environment: [
+        "DYNAMICS_PASSPHRASE": Self.passphrase, "OPENDYNAMICS_BROKER": world.socketPath,
+        "HOME": world.directory.path,
+      ])
   }
 }

@@ -9,13 +9,17 @@ import SodiumPrimitives
   import Darwin
 #endif
 
-/// Moments of a delivery at which a test kills the process: `OPENDYNAMICS_FAIL_AT=NAME[:N[:shortage]]` in its environment, the N-th time that
+/// Moments of a delivery, and of the runtime's effects, at which a test kills the process: `OPENDYNAMICS_FAIL_AT=NAME[:N[:shortage]]` in its environment, the N-th time that
 /// it comes there. With `shortage`, guarded memory is exhausted at that moment, for once, in place of that. Only in debug builds.
-enum FailPoint: String, CaseIterable {
+package enum FailPoint: String, CaseIterable, Sendable {
   // Of the sender.
   case stored, offering, streaming, settling, settled
   // Of the receiver.
   case offered, begun, listed, receiving, committing, committed, handling, handled, keeping, kept
+  // Of the runtime.
+  case created, enrolled, counted, unsealed, prepared, decided, saved, told, givingWay, standingIn, replaced,
+    noted
+  case wiping, destroyed, leaving
 
   #if DEBUG
     private static let chosen: (point: FailPoint, count: Int, isShortage: Bool)? = {
@@ -25,7 +29,7 @@ enum FailPoint: String, CaseIterable {
     }()
     private static let counter = Counter()
 
-    func pass() { try? passOrFail() }
+    package func pass() { try? passOrFail() }
 
     /// As ``pass()``, where guarded memory may be exhausted.
     func passOrFail() throws(CryptoError) {
@@ -40,7 +44,7 @@ enum FailPoint: String, CaseIterable {
       kill(getpid(), SIGKILL)
     }
   #else
-    @inline(__always) func pass() {}
+    @inline(__always) package func pass() {}
     @inline(__always) func passOrFail() throws(CryptoError) {}
   #endif
 }

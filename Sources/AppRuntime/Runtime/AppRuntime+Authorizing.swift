@@ -31,6 +31,7 @@ extension AppRuntime {
     } catch {
       throw fail(.provisioningFailed, error)
     }
+    FailPoint.created.pass()
     do {
       try hold(container, epoch: epoch)
       try await requireKnownSerial(container)
@@ -40,6 +41,7 @@ extension AppRuntime {
           throw AppRuntimeError(.preparationFailed, cause: error)
         }
         try await enrol(services)
+        FailPoint.enrolled.pass()
         await services.presenceKeyIsKept()
         try requireEpoch(epoch)
       } catch {
@@ -48,14 +50,8 @@ extension AppRuntime {
         await services.stop()
         throw error
       }
-      change { [options] state in
-        guard state.epoch == epoch, !state.authorization.takesKeys else { return [] }
-        let date = state.kept.advance(to: options.clock.date)
-        (state.kept.activated, state.kept.passwordSet) = (date, date)
-        state.kept.instance = UUID()
-        return [.activationEnded(isComplete: true)]
-      }
-      try finishOpening(Opened(container: container, services: services), epoch: epoch, byPerson: true)
+      try finishOpening(
+        Opened(container: container, services: services), epoch: epoch, byPerson: true, isActivation: true)
     } catch {
       letGo(container)
       guard state.withLock({ $0.authorization.activation == .inProgress }) else { throw error }
@@ -208,6 +204,7 @@ extension AppRuntime {
         state.kept.attempts += 1
         state.kept.lastAttempt = state.kept.advance(to: options.clock.date)
       }
+      FailPoint.counted.pass()
     } catch {
       takeAttemptBack()
       throw error
@@ -313,6 +310,7 @@ extension AppRuntime {
       if byPerson { apply(.failed(.securityError, inBackground: false)) }
       throw AppRuntimeError(.openingFailed, cause: error)
     }
+    FailPoint.unsealed.pass()
     var made: AppServices?
     do {
       try hold(container, epoch: epoch)
@@ -322,6 +320,7 @@ extension AppRuntime {
       do { try await prepare(container, services) } catch {
         throw AppRuntimeError(.preparationFailed, cause: error)
       }
+      FailPoint.prepared.pass()
       try requireEpoch(epoch)
       if requiresNewPassword || !authorization.withdrawals.isEmpty { try await services.setState(.locked) }
       do {
@@ -355,12 +354,17 @@ extension AppRuntime {
 
   /// The app is authorized, unless something was withdrawn since the epoch.
   private func finishOpening(
-    _ opened: Opened, epoch: UInt64, byPerson: Bool, requiresNewPassword: Bool = false
+    _ opened: Opened, epoch: UInt64, byPerson: Bool, isActivation: Bool = false,
+    requiresNewPassword: Bool = false
   ) throws {
     let input = Authorization.Input.opened(byPerson: byPerson, requiresNewPassword: requiresNewPassword)
+    // In one change, so that nobody sees an app that is activated and asks for the password that was just typed.
+    let before: [Authorization.Input] = isActivation ? [.activationEnded(isComplete: true)] : []
     var isTaken = false
     let state = change { [options] state in
-      guard state.epoch == epoch, !state.hasStopped, state.authorization.allows(input) else { return [] }
+      var authorization = state.authorization
+      for input in before { _ = authorization.apply(input) }
+      guard state.epoch == epoch, !state.hasStopped, authorization.allows(input) else { return [] }
       isTaken = true
       (state.opened, state.pending) = (opened, nil)
       state.lastActivity = options.clock.now
@@ -372,7 +376,7 @@ extension AppRuntime {
         state.kept.instance = state.kept.instance ?? UUID()
       }
       // A person came while no person was needed.
-      return !byPerson && state.isInForeground ? [input, .broughtToFront] : [input]
+      return before + (!byPerson && state.isInForeground ? [input, .broughtToFront] : [input])
     }
     guard isTaken else {
       _ = try? opened.container.close(.now, because: state.shown?.code.message)
@@ -441,6 +445,7 @@ extension AppRuntime {
     do {
       let failure = try await BlockingCall.run {
         try self.countAttempt()
+        defer { FailPoint.replaced.pass() }
         return try passwords.withLock { try $0.replace(in: opened.container, history: history) }
       }
       if let failure {

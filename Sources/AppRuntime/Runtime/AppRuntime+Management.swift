@@ -84,6 +84,7 @@ extension AppRuntime {
 
   private static func write(_ serial: Int64, in container: SecureContainer) throws {
     try RuntimeFile.managed.write("\(serial)\n", in: container.store)
+    FailPoint.noted.pass()
   }
 
   /// Locks the app remotely when the container knows a later decision than the state that this process began with: the state was
@@ -117,7 +118,9 @@ extension AppRuntime {
   func finishWipe() {
     guard let id = state.withLock({ $0.kept.wiping }) else { return }
     do {
+      FailPoint.wiping.pass()
       try Self.destroy(id, at: url.path)
+      FailPoint.destroyed.pass()
       state.withLock { $0.kept.wiping = nil }
       try write()
     } catch {

@@ -433,14 +433,17 @@ public final class AppRuntime: Sendable {
     _ watchers: [AsyncStream<Authorization>.Continuation], _ after: Authorization
   ) {
     effects.async { [self] in
+      FailPoint.decided.pass()
       do {
         try write()
       } catch {
         options.logger.error("the state cannot be saved", metadata: ["error": "\(error)"])
       }
+      FailPoint.saved.pass()
       finishWipe()
       eventQueue.async { [events] in
         for event in told { events(event, after) }
+        FailPoint.told.pass()
         for watcher in watchers { watcher.yield(after) }
       }
     }

@@ -31,9 +31,11 @@ final class BrokerPlace: Sendable {
         case .standIn(let services):
           shown = nil
           services?.beginHolding()
+          FailPoint.givingWay.pass()
           await services?.giveWay()
           standIn?.cancel()
           standIn = await Self.standIn(url, options)
+          FailPoint.standingIn.pass()
           await services?.stop()
         case .leave(let services):
           shown = nil
@@ -41,6 +43,7 @@ final class BrokerPlace: Sendable {
           services?.beginHolding()
           // Without a broker an administrator has to forget the app.
           try? await services?.leave()
+          FailPoint.leaving.pass()
           await services?.stop()
         }
       }
