@@ -9,6 +9,7 @@
 //   services-benchmark senders MIB [DIR] a file of so many MiB of 1, 4 and 16 processes to one at once: memory of each beyond its rest
 //   services-benchmark seal ROUNDS FILES [DIR]
 //                                        closing at once under 64 threads that write, opening again with so many files, destroying
+//   services-benchmark runtime ROUNDS    an app whose keys go while others send it files of 1 MiB, and come back; the begin of an app's test; a check of the keys
 //   services-benchmark hostile SECONDS [FLOOD...]
 //                                        calls of an honest app beside each flood of a hostile sandbox, and beside threads that burn
 //   services-benchmark broker DIR        (the other processes)
@@ -227,6 +228,11 @@ case ("hold", let mebibytes?):
   HeldMemory.hold(mebibytes: Int(mebibytes) ?? 0)
   ready()
   try await forever()
+case ("runtime", 2):
+  guard let rounds = Int(arguments.last ?? "") else {
+    throw ServicesError(.general, detail: "runtime ROUNDS")
+  }
+  try await RuntimeBenchmark(rounds: rounds).run()
 case ("measure", _), ("memory", _), ("deliver", _), ("senders", _), ("seal", _):
   let words = Array(arguments)
   let placeIndex = ["deliver": 4, "senders": 2, "seal": 3][words[0]]
