@@ -6,6 +6,7 @@ The keys come from the container's files and the format's page, not from the app
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from world import expect
 sys.path.append(os.path.join(os.path.dirname(__file__), "../../Fixtures"))
 from container.catalog import FILE_KIND  # noqa: E402
 from container.state import open_container  # noqa: E402
-from container.superblock import RAW_KEY, Secret  # noqa: E402
+from container.superblock import PASSPHRASE, RAW_KEY, Secret  # noqa: E402
 from opendynamics import segment_key, writer_key  # noqa: E402
 
 RAW = bytes([7]) * 32  # ServiceApp's
@@ -28,9 +29,9 @@ NEEDLE = 32
 class Secrets:
     """The keys of a container, those of the last messages of its files, and the beginnings of their contents."""
 
-    def __init__(self, path):
+    def __init__(self, path, secret=Secret(RAW, (RAW_KEY,))):
         self.keys, self.segments, self.contents = {}, {}, {}
-        with open_container(Path(path), Secret(RAW, (RAW_KEY,))) as container:
+        with open_container(Path(path), secret) as container:
             self.keys["root"] = container.root_key
             for number, key in container.body.epochs.items():
                 self.keys[f"epoch {number}"] = key
@@ -133,4 +134,82 @@ def nothing_is_left_in_memory(world):
         expect(found(pieces(file, 0, size), secrets.keys | secrets.segments | secrets.contents), set())
 
 
-CHECKS = [nothing_is_left_in_memory]
+def only_an_authorized_app_has_keys(world):
+    """Each state of the runtime: keys are in memory where the page says so, and what a person typed nowhere."""
+    password, code = os.urandom(20).hex(), os.urandom(20).hex()
+
+    def file(name, text):
+        path = f"{world.directory}/{name}"
+        with open(path, "w", encoding="ascii") as out:
+            out.write(text + "\n")
+        return path
+
+    def dynamics(*words):
+        subprocess.run([world.program, *words], check=True, stdout=subprocess.DEVNULL, cwd=world.directory)
+
+    def manage(verb, *words):
+        dynamics("manage", verb, "managed.json", *words)
+
+    dynamics("container", "create", "notes", "--passphrase-file", file("pass", password))
+    manage("code", "--code-file", file("code", code))
+    process = world.spawn(
+        "env", f"OPENDYNAMICS_BROKER={world.path}", world.program, "app", "run", "notes", "--id", "com.example.notes",
+        "--passphrase-file", "pass", "--managed", "managed.json")
+
+    def says(*lines):
+        for wanted in lines:
+            line = process.stdout.readline().rstrip()
+            while line != wanted and line:
+                line = process.stdout.readline().rstrip()
+            expect(line, wanted)
+
+    def types(line):
+        process.stdin.write(line + "\n")
+
+    says("authorized")
+    time.sleep(1)
+    secrets = Secrets(f"{world.directory}/notes", Secret(password.encode(), (PASSPHRASE,)))
+    own = {name for name in secrets.keys if not name.startswith("writer")}
+    typed = {"the password": password[:NEEDLE].encode(), "the code": code[:NEEDLE].encode()}
+
+    def has(keys, state):
+        left = found(memory(process.pid), secrets.keys | secrets.segments | typed)
+        if keys:
+            assert own <= left, f"{state}: {own - left} are missing"
+            left -= secrets.keys.keys() | secrets.segments.keys()
+        assert not left, f"{state}: {left}"
+
+    has(True, "authorized")
+    manage("set", "passwordRules", '{"idleSeconds": 1}')
+    says("not authorized idleLockout")
+    has(True, "idle")
+    manage("unset", "passwordRules")
+    types(password)
+    says("authorized")
+    has(True, "unlocked")
+    manage("set", "blocked", "{}")
+    says("not authorized blocked")
+    has(False, "blocked")
+    manage("unset", "blocked")
+    says("asks for the password")
+    has(False, "asking")
+    types(password[::-1])
+    says("refused wrongPassword")
+    has(False, "after a wrong password")
+    types(password)
+    says("authorized")
+    has(True, "authorized again")
+    manage("lock")
+    says("not authorized remoteLockout")
+    has(False, "locked remotely")
+    types(code)
+    says("asks for the password")
+    has(False, "after the code")
+    types(password)
+    says("authorized")
+    manage("set", "entitlements", "{}")
+    says("not authorized notEntitled")
+    has(False, "not entitled")
+
+
+CHECKS = [nothing_is_left_in_memory, only_an_authorized_app_has_keys]
