@@ -228,8 +228,8 @@ case ("hold", let mebibytes?):
   HeldMemory.hold(mebibytes: Int(mebibytes) ?? 0)
   ready()
   try await forever()
-case ("runtime", 2):
-  guard let rounds = Int(arguments.last ?? "") else {
+case ("runtime", let text):
+  guard let rounds = text.flatMap({ Int($0) }) else {
     throw ServicesError(.general, detail: "runtime ROUNDS")
   }
   try await RuntimeBenchmark(rounds: rounds).run()
