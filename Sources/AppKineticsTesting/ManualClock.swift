@@ -48,7 +48,13 @@ public final class ManualClock: AppClock {
   private func wake(until end: Duration) {
     waking.lock()
     defer { waking.unlock() }
-    while let due = state.withLock({ $0.takeNext(until: end) }) { due.wake() }
+    var (last, count) = (Duration.zero, 0)
+    while let due = state.withLock({ $0.takeNext(until: end) }) {
+      due.wake()
+      count = now == last ? count + 1 : 0
+      last = now
+      precondition(count < 1_000_000, "a timer is set for a time that has passed, again and again")
+    }
   }
 
   /// Sets the wall clock, as somebody may at any time; nobody is woken.

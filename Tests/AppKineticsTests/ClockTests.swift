@@ -44,6 +44,23 @@ struct ClockTests {
     }
   }
 
+  /// Its timer would fire without end, and advancing the clock would not return.
+  @Test(.timeLimit(.minutes(1))) func anAppThatIsRefusedForGoodIsNotWoken() async throws {
+    let clock = ManualClock()
+    var options = TestApps.Options()
+    options.clock = clock
+    try await withTestApps(options) { apps in
+      try await apps.end(apps.start("com.example.app"))
+      // The next one has another key.
+      try FileManager.default.removeItem(at: apps.directory.appendingPathComponent("com.example.app"))
+      let app = try await apps.app("com.example.app")
+      await #expect(throws: ServicesError.self) { try await app.services.start() }
+      clock.advance(by: .seconds(3600))
+      while clock.nextWake != nil { clock.advance(by: .seconds(60)) }
+      #expect(app.services.connectionError?.code == .certificateNotFound)
+    }
+  }
+
   @Test func aTimerMayAdvanceTheClock() {
     let (clock, diary) = (ManualClock(), Diary())
     let start = clock.now

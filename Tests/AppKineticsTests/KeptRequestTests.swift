@@ -527,7 +527,7 @@ struct KeptRequestTests {
         // What was just said is still being acknowledged.
         var next: UInt64?
         while next != .max {
-          next = await app.services.runtime.result { $0.peers[other]?.nextDeadline(0, soon: 1) }
+          next = await app.services.runtime.result { $0.peers[other]?.nextDeadline(soon: 1) }
           await Task.yield()
         }
       }

@@ -485,9 +485,9 @@ final class BrokerSession {
     let now = runtime.now
     let pause = Self.pause(after: failures, fault)
     let next = now + pause
-    retryAt = next
+    retryAt = hasGivenUp ? nil : next
     nextQuestionDialAt = fault == .brokerNotTrusted ? now + min(pause, Self.retryTimes.upperBound) : now
-    core.wake(at: next)
+    if let retryAt { core.wake(at: retryAt) }
     if core.life == .running {
       runtime.logger.notice("no broker", metadata: ["error": "\(error)", "again": "\(!hasGivenUp)"])
     }

@@ -504,20 +504,20 @@ final class PeerSession {
     }
   }
 
-  func nextDeadline(_ now: UInt64, soon: UInt64) -> UInt64 {
+  func nextDeadline(soon: UInt64) -> UInt64 {
     let asked =
       [exchange.retryTime, requests.nextDeadline, outbox.nextDeadline, inbox.nextDeadline]
       .compactMap(\.self).min() ?? .max
     if channels.isEmpty, !isDialling, exchange.isIdle, let retryAt = deliveries.retryAt {
-      return min(asked, max(retryAt, now))
+      return min(asked, retryAt)
     }
     guard isQuiet, !isDialling, channels.values.allSatisfy(\.hasBegun) else { return min(asked, soon) }
     guard let lastUsed = channels.values.map(\.lastUsed).min() else {
       // There is this session to be forgotten, or a channel to be asked for.
       if isIdle { return min(asked, max(inbox.expectedUntil ?? 0, soon)) }
-      return sent.isEmpty ? asked : min(asked, max(deliveries.awaitAt, now))
+      return sent.isEmpty ? asked : min(asked, deliveries.awaitAt)
     }
-    return isIdle ? min(asked, max(lastUsed + Self.idleChannelTime, now)) : asked
+    return isIdle ? min(asked, lastUsed + Self.idleChannelTime) : asked
   }
 
   // MARK: Ending

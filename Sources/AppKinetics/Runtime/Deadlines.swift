@@ -61,7 +61,8 @@ extension Core {
     for peer in peers.values { peer.tick(now) }
     let soon = now + WakeUp.lookTime
     let times =
-      [broker.nextDeadline, messages.nextDeadline] + peers.values.map { $0.nextDeadline(now, soon: soon) }
-    wakeUp.end(next: times.compactMap(\.self).min())
+      [broker.nextDeadline, messages.nextDeadline] + peers.values.map { $0.nextDeadline(soon: soon) }
+    // What is due still waits for somebody else, such as a connection to end: it is looked at again, and not without end.
+    wakeUp.end(next: times.compactMap(\.self).map { $0 > now ? $0 : soon }.min())
   }
 }
