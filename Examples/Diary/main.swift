@@ -62,6 +62,8 @@ func take(_ line: String, _ runtime: AppRuntime, _ asksForNew: inout Bool) async
   runtime.noteActivity()
   do {
     let state = runtime.authorization
+    // What was asked for before a lock is not asked any more.
+    if state.presentation != .app { asksForNew = false }
     switch state.presentation {
     case .nothing: try await runtime.activate(passphrase: SecretBytes(utf8: line))
     case .asking(.password): try await runtime.authorize(passphrase: SecretBytes(utf8: line))
@@ -92,7 +94,10 @@ do {
     containerAt: URL(fileURLWithPath: arguments[1]), options: options, prepare: prepare
   ) { event, state in
     // State is set before it is told.
-    if !event.message.isEmpty { say("* \(event.message)") }
+    switch event.kind {
+    case .authorized, .notAuthorized: say("* \(event.message)")
+    default: say("* \(event.kind)")
+    }
   }
   // Until somebody interrupts it, the input ends, or the container was destroyed.
   let (ends, end) = AsyncStream<Void>.makeStream()

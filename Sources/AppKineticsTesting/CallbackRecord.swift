@@ -3,9 +3,11 @@ import Locks
 
 /// What was called in the apps of a test, in order.
 ///
-/// Services call for requests that begin to be handled, and for replies, those that are errors, too. A runtime calls
-/// its preparation and its event handler, and says of calls that come before the first authorization. Whatever else belongs into the
-/// order, a test notes itself.
+/// It has requests whose handlers begin and replies that are about to be sent, errors too, of all apps; and of apps with
+/// a runtime each preparation, each event, and calls that came before the first authorization. Whatever else belongs
+/// into the order, a test notes itself.
+///
+/// The event `servicesUpdate` comes when another app of the test offers something: its place in the order is not certain.
 public final class CallbackRecord: Sendable {
   /// A call.
   public struct Entry: Sendable, Hashable, CustomStringConvertible {
@@ -70,18 +72,30 @@ extension Withdrawal {
   }
 }
 
-/// Records what the services of one app call, and holds up its replies.
-struct RecordingObserver: ServicesObserver {
-  let app: ApplicationID
-  let record: CallbackRecord
-  let replies: TestGate
+/// Records what the services of one process call, and holds up its replies.
+final class RecordingObserver: ServicesObserver {
+  private let app: ApplicationID
+  private let record: CallbackRecord
+  private let replies: TestGate
+  private let hasEnded = Guarded(false)
 
-  func willHandle(_ request: IncomingRequest) {
-    record.note("request \(request.method) from \(request.sender)", in: app)
+  init(_ app: ApplicationID, _ record: CallbackRecord, _ faults: TestFaults) {
+    (self.app, self.record, replies) = (app, record, faults.replies)
   }
 
-  func willReply(to request: IncomingRequest) async {
-    await replies.pass()
-    record.note("reply to \(request.sender)", in: app)
+  func willHandle(_ request: IncomingRequest) {
+    note("request \(request.method) from \(request.sender)")
+  }
+
+  func mayReply(to request: IncomingRequest) async -> Bool { await replies.pass() }
+
+  func willReply(to request: IncomingRequest) { note("reply to \(request.sender)") }
+
+  private func note(_ call: String) { if !hasEnded.withLock({ $0 }) { record.note(call, in: app) } }
+
+  /// The process has ended: what its handlers do from now on reaches nobody.
+  func end() {
+    hasEnded.withLock { $0 = true }
+    replies.release()
   }
 }

@@ -34,6 +34,7 @@ public final class ManagedTestApp: Sendable {
 
   private struct State {
     var runtime: AppRuntime?
+    var observer: RecordingObserver?
     var password: String
     var members: [String: ServiceValue] = [:]
     var serial: Int64 = 0
@@ -61,18 +62,24 @@ public final class ManagedTestApp: Sendable {
 
   /// The runtime of the process that runs. Ends the program when none does.
   public var runtime: AppRuntime {
-    guard let runtime = state.withLock({ $0.runtime }) else {
-      preconditionFailure("no process of \(id) runs; call start()")
-    }
+    guard let runtime = running else { preconditionFailure("no process of \(id) runs; call start()") }
     return runtime
   }
 
+  private var running: AppRuntime? { state.withLock { $0.runtime } }
+
+  /// Throws `notAuthorized` when no process runs, too.
+  private func opened() throws -> AppRuntime {
+    guard let running else { throw AppRuntimeError(.notAuthorized, detail: "no process of \(id) runs") }
+    return running
+  }
+
   /// The container, while the app is authorized. Throws `notAuthorized`.
-  public var container: SecureContainer { get throws { try runtime.container } }
+  public var container: SecureContainer { get throws { try opened().container } }
   /// The file manager of the container, while the app is authorized. Throws `notAuthorized`.
   public var files: SecureFileManager { get throws { try container.files } }
   /// The services, while the app is authorized. Throws `notAuthorized`.
-  public var services: AppServices { get throws { try runtime.services } }
+  public var services: AppServices { get throws { try opened().services } }
 
   /// Writes a file into the container, with the folders that its path names. Throws what Foundation's `FileManager` throws, and
   /// `notAuthorized`.
@@ -83,6 +90,9 @@ public final class ManagedTestApp: Sendable {
 
   /// The paths of all files in the inbox, sorted. Throws what Foundation's `FileManager` throws, and `notAuthorized`.
   public func inboxFiles() throws -> [String] { try files.inboxFiles() }
+
+  /// Those of an app that is authorized. It is no mistake to ask.
+  var openServices: AppServices? { (try? running?.opened())?.services }
 
   /// Starts a process of the app. It asks for the password, or for the first one. Throws `alreadyRunning` while another process runs, and
   /// `stateUnusable`.
@@ -96,6 +106,8 @@ public final class ManagedTestApp: Sendable {
     options change: (inout AppRuntime.Options) -> Void
   ) async throws -> AppRuntime {
     var options = options
+    let observer = RecordingObserver(application.id, record, faults)
+    options.services.observer = observer
     change(&options)
     let (id, record, events, prepare) = (id, record, events, prepare ?? self.prepare)
     let runtime = try await AppRuntime(
@@ -108,27 +120,39 @@ public final class ManagedTestApp: Sendable {
         record.note(event, in: id)
         events(event, state)
       })
-    state.withLock { $0.runtime = runtime }
+    state.withLock { ($0.runtime, $0.observer) = (runtime, observer) }
     return runtime
   }
 
   /// Ends the process in good order; what is installed stays. Does nothing without one.
-  public func end() async { await state.withLock { $0.runtime.take() }?.stop() }
-
-  /// Ends the process as SIGKILL does: channels break, and nothing more is stored, answered or said. Does nothing without one.
-  public func kill() async {
-    guard let runtime = state.withLock({ $0.runtime.take() }) else { return }
-    if let opened = try? runtime.opened() {
-      _ = try? opened.container.close(.now, because: "the process was killed")
-      opened.services.beginHolding()
-    }
-    await runtime.stop()
+  public func end() async {
+    let (runtime, observer) = take()
+    await runtime?.stop()
+    observer?.end()
   }
 
-  /// Breaks the connections with other apps; they are made again when they are needed.
-  public func breakChannels() async { await (try? runtime.opened())?.services.cutChannels() }
+  /// Ends the process as SIGKILL does: channels break, nothing more is stored, told, answered or said, and what was under
+  /// way is left for the next process. Returns when an opening that was under way has ended, after 10 s at most. Does
+  /// nothing without a process.
+  public func kill() async {
+    let (runtime, observer) = take()
+    observer?.end()
+    await runtime?.abandon()
+  }
 
-  /// Returns when what happened so far is saved, and the app was told of it.
+  private func take() -> (AppRuntime?, RecordingObserver?) {
+    state.withLock { state in
+      defer { (state.runtime, state.observer) = (nil, nil) }
+      return (state.runtime, state.observer)
+    }
+  }
+
+  /// Breaks the connections with other apps, and returns how many there were; they are made again when they are needed.
+  @discardableResult
+  public func breakChannels() async -> Int { await openServices?.cutChannels() ?? 0 }
+
+  /// Returns when the state of what happened so far is saved, and its events were told. Requests and replies are not
+  /// waited for.
   public func settle() async {
     await state.withLock { $0.runtime }?.settle()
     await withCheckedContinuation { continuation in eventQueue.async { continuation.resume() } }
@@ -136,62 +160,70 @@ public final class ManagedTestApp: Sendable {
 
   // MARK: The person
 
-  /// The person types the password, or `text`. The first one activates the app. Throws what `AppRuntime.activate(passphrase:)` and
-  /// `AppRuntime.authorize(passphrase:)` throw.
+  /// The person types the password, or `text`. The first one activates the app, and is its password from then on. Throws
+  /// what `AppRuntime.activate(passphrase:)` and `AppRuntime.authorize(passphrase:)` throw, and `notAuthorized` when no
+  /// process runs.
   public func typePassword(_ text: String? = nil) async throws {
-    let runtime = runtime
-    let typed = try SecretBytes(utf8: text ?? state.withLock { $0.password })
+    let runtime = try opened()
+    let text = text ?? state.withLock { $0.password }
     if runtime.authorization.activation == .notActivated {
-      try await runtime.activate(passphrase: typed)
+      try await runtime.activate(passphrase: SecretBytes(utf8: text))
+      state.withLock { $0.password = text }
     } else {
-      try await runtime.authorize(passphrase: typed)
+      try await runtime.authorize(passphrase: SecretBytes(utf8: text))
     }
   }
 
-  /// The person types wrong passwords. Throws every error but `wrongPassword`.
+  /// The person types wrong passwords. Throws every error but `wrongPassword`, among them `notActivated`.
   public func typeWrongPassword(times count: Int = 1) async throws {
+    let runtime = try opened()
     for _ in 0..<count {
       do {
-        try await typePassword("not " + state.withLock { $0.password })
+        try await runtime.authorize(passphrase: SecretBytes(utf8: "not " + state.withLock { $0.password }))
       } catch let error as AppRuntimeError where error.code == .wrongPassword {}
     }
   }
 
   /// The person types an unlock code. Throws what `AppRuntime.unlock(code:)` throws.
   public func typeCode(_ code: String) async throws {
-    try await runtime.unlock(code: SecretBytes(utf8: code))
+    try await opened().unlock(code: SecretBytes(utf8: code))
   }
 
   /// The person chooses another password, which ``typePassword(_:)`` types from now on. Throws what
   /// `AppRuntime.changePassword(_:to:)` throws.
   public func changePassword(to new: String) async throws {
     let old = state.withLock { $0.password }
-    try await runtime.changePassword(SecretBytes(utf8: old), to: SecretBytes(utf8: new))
+    try await opened().changePassword(SecretBytes(utf8: old), to: SecretBytes(utf8: new))
     state.withLock { $0.password = new }
   }
 
   // MARK: The owner
 
-  /// Changes members of the management file, and writes it with the next serial; nil removes a member. Returns when the process that runs
-  /// has done what the file says. Throws `managementRefused`.
+  /// Changes members of the management file, and writes it with the next serial; nil removes a member. Returns when the
+  /// process that runs has done what the file says. Throws `managementRefused`; then the members are what they were.
   public func manage(_ members: [String: ServiceValue?]) async throws {
-    let text = try state.withLock { state in
-      for (name, value) in members { state.members[name] = value }
-      state.serial += 1
-      let all = state.members.merging(["version": 1, "serial": .integer(state.serial)]) { _, new in new }
-      return try ServiceValue.object(all).jsonText(root: "management")
+    let (all, serial) = state.withLock { state in
+      var all = state.members
+      for (name, value) in members { all[name] = value }
+      return (all, state.serial + 1)
     }
-    try await manage(text: Data(text.utf8))
+    let file = all.merging(["version": 1, "serial": .integer(serial)]) { _, new in new }
+    try await manage(text: Data(ServiceValue.object(file).jsonText(root: "management").utf8))
+    state.withLock { $0.members = all }
   }
 
-  /// Writes a management file as it stands, and returns when the process that runs has read it. Throws `managementRefused`.
+  /// Writes a management file as it stands, and returns when the process that runs has read it. Throws
+  /// `managementRefused`.
   public func manage(text: Data) async throws {
-    guard let path = options.management?.path else { return }
-    let runtime = state.withLock { $0.runtime }
+    guard let path = options.management?.path else {
+      throw AppRuntimeError(.managementRefused, detail: "the app's options have no management file")
+    }
+    let runtime = running
     try await BlockingCall.run {
       try text.write(to: URL(fileURLWithPath: path), options: .atomic)
       try runtime?.readManagement()
     }
+    if let serial = try? ManagementFile(text).serial { state.withLock { $0.serial = max($0.serial, serial) } }
   }
 
   /// Locks the app remotely until the person types the code.

@@ -8,6 +8,7 @@ public struct TestApp: Sendable {
   /// What goes wrong for the app.
   public let faults: TestFaults
   let options: AppServices.Options
+  let observer: RecordingObserver
 
   /// The app's id, to which others send.
   public var id: ApplicationID { services.application.id }
@@ -16,8 +17,9 @@ public struct TestApp: Sendable {
   /// The file manager of the container.
   public var files: SecureFileManager { container.files }
 
-  /// Breaks the connections with other apps; they are made again when they are needed.
-  public func breakChannels() async { await services.cutChannels() }
+  /// Breaks the connections with other apps, and returns how many there were; they are made again when they are needed.
+  @discardableResult
+  public func breakChannels() async -> Int { await services.cutChannels() }
 
   /// Writes a file into the container, with the folders that its path names. Throws what Foundation's `FileManager` throws.
   public func put(_ contents: Data, at path: String) throws { try files.put(contents, at: path) }

@@ -132,7 +132,6 @@ public final class TestApps: Sendable {
     options.logger = self.options.logger
     options.unlockTime = self.options.unlockTime
     options.clock = self.options.clock
-    options.observer = observer(of: application.id)
     try change(&options)
     return try await app(application, options)
   }
@@ -145,20 +144,23 @@ public final class TestApps: Sendable {
   private func app(_ application: Application, _ options: AppServices.Options) async throws -> TestApp {
     let place = directory.appendingPathComponent(application.id.text)
     let faults = faults(of: application.id)
-    let services = try await BlockingCall.run {
+    let observer = RecordingObserver(application.id, callbacks, faults)
+    var observed = options
+    observed.observer = observer
+    let services = try await BlockingCall.run { [observed] in
       let key = try Self.containerKey()
       let container =
         FileManager.default.fileExists(atPath: place.path)
         ? try SecureContainer.open(at: place, rawKey: key, options: faults.containerOptions)
         : try SecureContainer.create(at: place, rawKey: key, options: faults.containerOptions)
       do {
-        return try AppServices(application, container: container, options: options)
+        return try AppServices(application, container: container, options: observed)
       } catch {
         try? container.close()
         throw error
       }
     }
-    let app = TestApp(services: services, faults: faults, options: options)
+    let app = TestApp(services: services, faults: faults, options: options, observer: observer)
     apps.withLock { $0.append(app) }
     return app
   }
@@ -188,6 +190,7 @@ public final class TestApps: Sendable {
   public func end(_ app: TestApp) async throws {
     guard take(app) else { return }
     await app.services.stop()
+    app.observer.end()
     try await app.container.close()
   }
 
@@ -195,8 +198,9 @@ public final class TestApps: Sendable {
   /// time.
   public func kill(_ app: TestApp) async {
     guard take(app) else { return }
+    app.observer.end()
+    await app.services.holdNow()
     _ = try? app.container.close(.now, because: "the process was killed")
-    app.services.beginHolding()
     await app.services.stop()
   }
 
@@ -230,10 +234,6 @@ public final class TestApps: Sendable {
     }
   }
 
-  private func observer(of id: ApplicationID) -> RecordingObserver {
-    RecordingObserver(app: id, record: callbacks, replies: faults(of: id).replies)
-  }
-
   // MARK: Apps with a runtime
 
   /// Installs an app whose container and services its runtime gives and takes, with the id as its name. No process of it runs yet.
@@ -264,7 +264,6 @@ public final class TestApps: Sendable {
     var options = AppRuntime.Options()
     options.services.broker = socketPath
     options.services.unlockTime = self.options.unlockTime
-    options.services.observer = observer(of: id)
     options.services.logger = self.options.logger
     options.logger = self.options.logger
     options.clock = self.options.clock
@@ -288,9 +287,27 @@ public final class TestApps: Sendable {
     events: @escaping AppRuntime.EventHandler = { _, _ in },
     options change: (inout AppRuntime.Options) throws -> Void = { _ in }
   ) async throws -> ManagedTestApp {
-    let app = try managedApp(id, password: password, prepare: prepare, events: events, options: change)
+    let application = try Application(id: ApplicationID(id), name: id)
+    return try await startManaged(
+      application, password: password, prepare: prepare, events: events, options: change)
+  }
+
+  /// Installs, starts and activates an app, as ``startManaged(_:password:prepare:events:options:)-(String,_,_,_,_)``.
+  public func startManaged(
+    _ application: Application, password: String = "correct horse",
+    prepare: @escaping AppRuntime.Preparation = { _, _ in },
+    events: @escaping AppRuntime.EventHandler = { _, _ in },
+    options change: (inout AppRuntime.Options) throws -> Void = { _ in }
+  ) async throws -> ManagedTestApp {
+    let app = try managedApp(
+      application, password: password, prepare: prepare, events: events, options: change)
     try await app.start()
-    try await app.typePassword()
+    do {
+      try await app.typePassword()
+    } catch {
+      await app.end()
+      throw error
+    }
     return app
   }
 
@@ -330,15 +347,18 @@ public final class TestApps: Sendable {
 
   // MARK: The front
 
-  /// Brings an app to the front as a launcher does; nil: nobody is in front. When this returns, the apps of this object know it:
-  /// `isInFront` and `frontChanges` of their services have followed.
+  /// Brings an app to the front as a launcher does; nil: nobody is in front. When this returns, the apps of this object
+  /// know it: `isInFront` and `frontChanges` of their services have followed.
   ///
-  /// Throws `applicationNotFound` for an app that does not run, `frontRefused` while ``refusesFront`` is true, `brokerUnavailable`.
-  public func bringToFront(_ app: TestApp?) async throws {
-    try await choose(app?.id.text ?? "")
+  /// Throws `applicationNotFound` for an app that does not run, `frontRefused` while ``refusesFront`` is true,
+  /// `brokerUnavailable`.
+  public func bringToFront(_ app: ApplicationID?) async throws {
+    try await choose(app?.text ?? "")
+    let running =
+      apps.withLock { $0.map(\.services) } + managedApps.withLock { $0.compactMap(\.openServices) }
     // An answer of the broker comes behind what it has told the app before.
-    for other in apps.withLock({ $0 }) where other.services.isInFront || other.id == app?.id {
-      _ = try await other.services.providers()
+    for services in running where services.isInFront || services.application.id == app {
+      _ = try await services.providers()
     }
   }
 

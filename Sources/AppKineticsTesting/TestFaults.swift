@@ -24,16 +24,36 @@ import SodiumPrimitives
 /// }
 /// ```
 public final class TestFaults: Sendable {
-  private let isDiskFull = Guarded(false)
+  /// Bytes that are free on a full disk: those that were given back since it was full. Nil: the disk is as it is.
+  private let freeByteCount = Guarded<UInt64?>(nil)
   package let replies = TestGate()
 
   init() {}
 
-  /// Whether nothing that takes room can be stored in the app's container, and beside it: the system reports `ENOSPC`, and no free bytes.
+  /// Whether the disk of the app's container, and of its runtime's state, has no room left: what takes more than was given back since is
+  /// refused with `ENOSPC`. A container goes on from its reserve, as on a real disk: files can be removed, and not grow.
   public var hasFullDisk: Bool {
-    get { isDiskFull.withLock { $0 } }
-    set { isDiskFull.withLock { $0 = newValue } }
+    get { freeByteCount.withLock { $0 != nil } }
+    set { freeByteCount.withLock { $0 = newValue ? $0 ?? 0 : nil } }
   }
+
+  /// Throws when there is no room for so many bytes more.
+  fileprivate func take(_ byteCount: UInt64, for path: String) throws(IOFailure) {
+    let isTaken = freeByteCount.withLock { free in
+      guard let now = free else { return true }
+      if now >= byteCount { free = now - byteCount }
+      return now >= byteCount
+    }
+    if !isTaken { throw IOFailure("write", path, errno: ENOSPC) }
+  }
+
+  fileprivate func giveBack(_ byteCount: UInt64) {
+    freeByteCount.withLock { free in
+      if let now = free { free = now + byteCount }
+    }
+  }
+
+  fileprivate var room: UInt64? { freeByteCount.withLock { $0 } }
 
   /// Whether replies of the app, errors too, wait until this is false again.
   public var holdsReplies: Bool {
@@ -44,7 +64,7 @@ public final class TestFaults: Sendable {
   var containerOptions: Container.Options {
     var options = Container.Options()
     options.passwordHash = .cheapest
-    options.disk = { path in FaultyDisk(PosixBlockIO(path), isFull: { self.hasFullDisk }) }
+    options.disk = { path in FaultyDisk(PosixBlockIO(path), self) }
     return options
   }
 }
@@ -52,10 +72,13 @@ public final class TestFaults: Sendable {
 /// A directory of the native file system, on a disk that may be full.
 private final class FaultyDisk: BlockIO {
   private let disk: any BlockIO
-  private let isFull: @Sendable () -> Bool
+  private let faults: TestFaults
 
-  init(_ disk: any BlockIO, isFull: @escaping @Sendable () -> Bool) {
-    (self.disk, self.isFull) = (disk, isFull)
+  init(_ disk: any BlockIO, _ faults: TestFaults) { (self.disk, self.faults) = (disk, faults) }
+
+  /// What a file takes.
+  private func byteCount(_ path: String) -> UInt64 {
+    (try? disk.openIfReadable(path, .read)?.size()) ?? 0
   }
 
   var place: String { disk.place }
@@ -65,55 +88,78 @@ private final class FaultyDisk: BlockIO {
   func requireDirectory(_ path: String) throws(IOFailure) { try disk.requireDirectory(path) }
 
   func open(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
-    FaultyFile(try disk.open(path, access), path, isFull: isFull)
+    FaultyFile(try disk.open(path, access), path, faults)
   }
 
   func identity(of path: String) throws(IOFailure) -> FileIdentity? { try disk.identity(of: path) }
   func fileNames(in directory: String) throws(IOFailure) -> [String] { try disk.fileNames(in: directory) }
 
   func createDirectory(_ path: String) throws(IOFailure) {
-    if isFull() { throw IOFailure("mkdir", path, errno: ENOSPC) }
+    try faults.take(4096, for: path)
     try disk.createDirectory(path)
   }
 
   func removeDirectory(_ path: String) throws(IOFailure) { try disk.removeDirectory(path) }
-  func remove(_ path: String) throws(IOFailure) { try disk.remove(path) }
-  func rename(_ path: String, to newPath: String) throws(IOFailure) { try disk.rename(path, to: newPath) }
+
+  func remove(_ path: String) throws(IOFailure) {
+    let freed = faults.hasFullDisk ? byteCount(path) : 0
+    try disk.remove(path)
+    faults.giveBack(freed)
+  }
+
+  func rename(_ path: String, to newPath: String) throws(IOFailure) {
+    let freed = faults.hasFullDisk ? byteCount(newPath) : 0
+    try disk.rename(path, to: newPath)
+    faults.giveBack(freed)
+  }
+
   func synchronizeDirectory(_ path: String) throws(IOFailure) { try disk.synchronizeDirectory(path) }
 
   func space() throws(IOFailure) -> (byteCount: UInt64, freeByteCount: UInt64) {
     let space = try disk.space()
-    return isFull() ? (space.byteCount, 0) : space
+    return faults.room.map { (space.byteCount, $0) } ?? space
   }
 }
 
-/// A file there. What is in it can be replaced, and nothing can be added.
+/// A file there. What is in it can be replaced.
 private final class FaultyFile: BlockFile {
   private let file: any BlockFile
   private let path: String
-  private let isFull: @Sendable () -> Bool
+  private let faults: TestFaults
 
-  init(_ file: any BlockFile, _ path: String, isFull: @escaping @Sendable () -> Bool) {
-    (self.file, self.path, self.isFull) = (file, path, isFull)
+  init(_ file: any BlockFile, _ path: String, _ faults: TestFaults) {
+    (self.file, self.path, self.faults) = (file, path, faults)
   }
 
-  private func requireRoom(upTo end: UInt64) throws(IOFailure) {
-    guard isFull(), try file.size() < end else { return }
-    throw IOFailure("write", path, errno: ENOSPC)
+  private func takeRoom(upTo end: UInt64) throws(IOFailure) {
+    guard faults.hasFullDisk else { return }
+    let size = try file.size()
+    if end > size { try faults.take(end - size, for: path) }
   }
 
   func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure) {
-    try requireRoom(upTo: offset + UInt64(bytes.count))
+    try takeRoom(upTo: offset + UInt64(bytes.count))
     try file.write(bytes, at: offset)
   }
 
   func allocate(_ count: UInt64) throws(IOFailure) {
-    try requireRoom(upTo: count)
+    try takeRoom(upTo: count)
     try file.allocate(count)
   }
 
   func preallocate(_ count: UInt64, leaving free: UInt64) {
-    if !isFull() { file.preallocate(count, leaving: free) }
+    if !faults.hasFullDisk { file.preallocate(count, leaving: free) }
+  }
+
+  func truncate(to size: UInt64) throws(IOFailure) {
+    let before = try file.size()
+    try file.truncate(to: size)
+    if size < before { faults.giveBack(before - size) }
+  }
+
+  func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
+    try file.punchHole(offset: offset, count: count)
+    faults.giveBack(count)
   }
 
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int {
@@ -122,13 +168,9 @@ private final class FaultyFile: BlockFile {
   func size() throws(IOFailure) -> UInt64 { try file.size() }
   func identity() throws(IOFailure) -> FileIdentity { try file.identity() }
   func nextData(from offset: UInt64) throws(IOFailure) -> UInt64? { try file.nextData(from: offset) }
-  func truncate(to size: UInt64) throws(IOFailure) { try file.truncate(to: size) }
   func synchronize() throws(IOFailure) { try file.synchronize() }
   func startWriteback(offset: UInt64, count: Int) { file.startWriteback(offset: offset, count: count) }
   func allocatedByteCount() throws(IOFailure) -> UInt64 { try file.allocatedByteCount() }
-  func punchHole(offset: UInt64, count: UInt64) throws(IOFailure) {
-    try file.punchHole(offset: offset, count: count)
-  }
   func dropCache() { file.dropCache() }
   func tryLock(_ range: LockRange, exclusive: Bool) throws(IOFailure) -> Bool {
     try file.tryLock(range, exclusive: exclusive)

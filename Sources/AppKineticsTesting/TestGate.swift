@@ -14,14 +14,23 @@ package final class TestGate: Sendable {
   package func shut() { guarded.withLock { $0.isShut = true } }
 
   package func open() {
+    guarded.withLock { $0.isShut = false }
+    release()
+  }
+
+  /// Lets pass who waits now, and stays as it is.
+  package func release() {
     let waiting = guarded.withLock { guarded in
-      defer { guarded = Fields() }
+      defer { guarded.waiting = [] }
       return guarded.waiting
     }
     for continuation in waiting { continuation.resume() }
   }
 
-  package func pass() async {
+  /// Returns whether it had to wait.
+  @discardableResult
+  package func pass() async -> Bool {
+    guard isShut else { return false }
     await withCheckedContinuation { continuation in
       let mayPass = guarded.withLock { guarded in
         if guarded.isShut { guarded.waiting.append(continuation) }
@@ -29,5 +38,6 @@ package final class TestGate: Sendable {
       }
       if mayPass { continuation.resume() }
     }
+    return true
   }
 }

@@ -15,7 +15,7 @@ import Testing
       app = try await apps.restart(app)
       _ = try await AppServices(
         Application(id: ApplicationID("com.example.other"), name: "other"), container: app.container)
-      try await apps.bringToFront(app)
+      try await apps.bringToFront(app.id)
       await apps.stopBroker()
       try await apps.startBroker()
       try await apps.end(app)

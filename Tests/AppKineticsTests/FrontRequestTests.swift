@@ -27,7 +27,7 @@ struct FrontRequestTests {
       try await provider.services.start()
       let consumer = try await world.start("com.example.consumer")
       try consumer.put("request", at: "/file")
-      try await world.bringToFront(provider)
+      try await world.bringToFront(provider.id)
       #expect(await changes.next() == true)
 
       let sent = try await consumer.services.send(
@@ -58,7 +58,7 @@ struct FrontRequestTests {
       var changes = consumer.services.frontChanges.makeAsyncIterator()
       try await consumer.services.start()
       for i in 0..<10 {
-        try await world.bringToFront(consumer)
+        try await world.bringToFront(consumer.id)
         #expect(await changes.next() == true)
         let reply = try await consumer.services.call(
           ServiceRequest(

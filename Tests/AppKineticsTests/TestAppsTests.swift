@@ -85,14 +85,14 @@ struct TestAppsTests {
       let one = try await apps.start("com.example.one") { try $0.offer(echo) { .reply($0.params) } }
       let two = try await apps.start("com.example.two")
       for _ in 0..<20 {
-        try await apps.bringToFront(one)
+        try await apps.bringToFront(one.id)
         #expect(one.services.isInFront && !two.services.isInFront)
-        try await apps.bringToFront(two)
+        try await apps.bringToFront(two.id)
         #expect(two.services.isInFront && !one.services.isInFront)
       }
       let count = apps.fronts.count
       apps.refusesFront = true
-      await #expect(throws: ServicesError(.frontRefused)) { try await apps.bringToFront(one) }
+      await #expect(throws: ServicesError(.frontRefused)) { try await apps.bringToFront(one.id) }
       #expect(two.services.isInFront)
       apps.refusesFront = false
       var changes = one.services.frontChanges.makeAsyncIterator()

@@ -36,21 +36,28 @@ struct TestFaultsTests {
     }
   }
 
-  /// What was stored before is still there, and so is what is stored after.
+  /// As on a real disk: nothing grows, files can be removed, and the same process goes on when there is room.
   @Test func aFullDiskLosesNothing() async throws {
     try await withTestApps { apps in
       var notes = try await apps.start("com.example.notes")
       try notes.put("before", at: "/before")
-      try await notes.container.synchronize()
+      try notes.put(Data(count: 1 << 20), at: "/large")
+      try notes.put("changed in the last moment", at: "/changed")
       notes.faults.hasFullDisk = true
       let failure = #expect(throws: CocoaError.self) {
         for number in 0..<100 { try notes.put(Data(count: 1 << 20), at: "/\(number)") }
       }
       #expect(failure?.code == .fileWriteOutOfSpace)
+      #expect(notes.faults.hasFullDisk)
+      try notes.files.removeItem(atPath: "/large")
+      try await notes.container.synchronize()
       notes.faults.hasFullDisk = false
-      notes = try await apps.restart(notes)
-      #expect(try notes.files.data(atPath: "/before") == Data("before".utf8))
       try notes.put("after", at: "/after")
+      notes = try await apps.restart(notes)
+      for (path, text) in [
+        ("/before", "before"), ("/changed", "changed in the last moment"), ("/after", "after"),
+      ] { #expect(try notes.files.data(atPath: path) == Data(text.utf8)) }
+      #expect(!notes.files.fileExists(atPath: "/large"))
     }
   }
 
@@ -58,13 +65,16 @@ struct TestFaultsTests {
     try await withTestApps { apps in
       let provider = try await apps.start("com.example.provider") { try offer($0) }
       let consumer = try await apps.start("com.example.consumer")
-      let contents = Data((0..<(24 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+      let part = Data((0..<1_000_003).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+      let contents = (0..<24).reduce(into: Data()) { all, _ in all.append(part) }
       try consumer.put(contents, at: "/one")
       let sent = try await consumer.services.send(Self.request, to: provider.id)
-      for round in 0..<10 where !sent.hasEnded {
-        try await Task.sleep(for: .milliseconds(10))
-        if round.isMultiple(of: 2) { await provider.breakChannels() } else { await consumer.breakChannels() }
+      var brokenCount = 0
+      for round in 0..<100 where !sent.hasEnded && brokenCount < 5 {
+        try await Task.sleep(for: .milliseconds(5))
+        brokenCount += await (round.isMultiple(of: 2) ? provider : consumer).breakChannels()
       }
+      #expect(brokenCount > 0)
       #expect(try await sent.reply()?.params == 7)
       let arrived = try provider.inboxFiles()
       #expect(try arrived.map { try provider.files.data(atPath: $0) } == [contents])
@@ -84,11 +94,12 @@ struct TestFaultsTests {
       }
       let consumer = try await apps.start("com.example.consumer")
       try consumer.put("one", at: "/one")
+      try provider.put("own", at: "/own")
       let sent = try await consumer.services.send(Self.request, to: provider.id)
       #expect(await handled.next() == false)
       await apps.kill(provider)
       await apps.kill(provider)
-      #expect(throws: (any Error).self) { try provider.files.data(atPath: "/one") }
+      #expect(throws: (any Error).self) { try provider.files.data(atPath: "/own") }
       #expect(!sent.hasEnded)
       provider = try await apps.restart(provider) { services in
         try services.offer(echo) { request in
@@ -113,7 +124,7 @@ struct TestFaultsTests {
       try consumer.put("one", at: "/one")
       provider.faults.holdsReplies = true
       let sent = try await consumer.services.send(Self.request, to: provider.id)
-      while sent.status != .delivered { await Task.yield() }
+      while sent.status != .delivered || apps.callbacks.entries.isEmpty { await Task.yield() }
       #expect(
         apps.callbacks.entries.map(\.description) == [
           "com.example.provider request echo from com.example.consumer"
@@ -133,6 +144,25 @@ struct TestFaultsTests {
       }
       #expect(apps.callbacks.take().last?.call == "reply to com.example.consumer")
       #expect(apps.callbacks.entries == [])
+    }
+  }
+
+  /// The reply of a process that has ended is not sent by the next one.
+  @Test func aHeldReplyEndsWithItsProcess() async throws {
+    try await withTestApps { apps in
+      var provider = try await apps.start("com.example.provider") { try offer($0) }
+      let consumer = try await apps.start("com.example.consumer")
+      try consumer.put("one", at: "/one")
+      provider.faults.holdsReplies = true
+      let sent = try await consumer.services.send(Self.request, to: provider.id)
+      while apps.callbacks.entries.isEmpty { await Task.yield() }
+      await apps.kill(provider)
+      provider = try await apps.restart(provider) { try offer($0) }
+      while apps.callbacks.entries.count < 2 { await Task.yield() }
+      provider.faults.holdsReplies = false
+      #expect(try await sent.reply()?.params == 7)
+      let request = "request echo from com.example.consumer"
+      #expect(apps.callbacks.take().map(\.call) == [request, request, "reply to com.example.consumer"])
     }
   }
 }

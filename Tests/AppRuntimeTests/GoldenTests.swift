@@ -1,5 +1,6 @@
 import AppKineticsTesting
 import Foundation
+import Locks
 import SodiumPrimitives
 import Testing
 
@@ -120,7 +121,7 @@ struct GoldenTests {
       try await scenario.app.manage([member: value])
       await scenario.expect("notAuthorized \(code)")
       await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
-      await scenario.expect("notAuthorized \(code.prefix(4))")
+      await scenario.expect("notAuthorized \(code)")
       try await scenario.app.manage([member: nil])
       await scenario.expect()
       try await scenario.app.typePassword()
@@ -225,6 +226,21 @@ struct GoldenTests {
       await scenario.expect("prepare", "backgroundAuthorized", "backgroundNotAuthorized -301 managementBlock")
       #expect(await !app.runtime.authorizeAutonomously())
       await scenario.expect()
+      // And what comes while the key opens it.
+      try await app.manage(["blocked": nil])
+      await app.end()
+      try await app.start(prepare: { _, _ in try await app.manage(["blocked": [:]]) }, options: { _ in })
+        .setForeground(false)
+      #expect(await app.runtime.authorizeAutonomously())
+      await scenario.expect("prepare", "backgroundNotAuthorized -301 managementBlock")
+      // A local block leaves the keys.
+      await app.end()
+      try await app.manage(["blocked": nil])
+      try await app.start().setForeground(false)
+      app.runtime.block(LocalBlock(id: "a", notice: Notice(title: "", text: "")))
+      #expect(await app.runtime.authorizeAutonomously() && app.runtime.authorization.isAuthorized)
+      await scenario.expect(
+        "notAuthorized -301 localBlock", "prepare", "backgroundNotAuthorized -301 localBlock")
     }
   }
 
@@ -237,6 +253,16 @@ struct GoldenTests {
       try await scenario.app.manage(["blocked": [:]])
       #expect(throws: AppRuntimeError.self) { try scenario.app.container }
       await scenario.expect("prepare", "authorized", "notAuthorized -301 managementBlock")
+      // What the owner has taken is asked for in good faith, and a block of the app's own is not.
+      await scenario.app.end()
+      try await scenario.app.start()
+      #expect(throws: AppRuntimeError.self) { try scenario.app.container }
+      await scenario.expect()
+      try await scenario.app.manage(["blocked": nil])
+      scenario.app.runtime.block(LocalBlock(id: "a", notice: Notice(title: "", text: "")))
+      await scenario.expect("notAuthorized -301 localBlock")
+      #expect(throws: AppRuntimeError.self) { try scenario.app.services }
+      await scenario.expect("misuse services")
     }
   }
 
@@ -250,6 +276,206 @@ struct GoldenTests {
       }
       await scenario.expect()
       #expect(scenario.app.runtime.authorization.shown?.code == .blocked)
+    }
+  }
+
+  // MARK: Failures
+
+  @Test func openingsThatFail() async throws {
+    let fails = Guarded(true)
+    try await withTestApps { apps in
+      let app = try apps.managedApp(
+        "com.example.app", prepare: { _, _ in if fails.withLock({ $0 }) { throw POSIXError(.EIO) } })
+      let scenario = Scenario(apps: apps, app: app, clock: ManualClock())
+      try await app.start()
+      await #expect(throws: AppRuntimeError.self) { try await app.typePassword() }
+      await scenario.expect("prepare", "notAuthorized -600")
+      fails.withLock { $0 = false }
+      try await app.typePassword()
+      await scenario.expect("prepare", "authorized")
+      await app.end()
+      fails.withLock { $0 = true }
+      try await app.start()
+      await #expect(throws: AppRuntimeError.self) { try await app.typePassword() }
+      await scenario.expect("prepare", "notAuthorized -100")
+    }
+  }
+
+  @Test func aFullDisk() async throws {
+    try await installed { scenario in
+      try await scenario.app.start()
+      scenario.app.faults.hasFullDisk = true
+      await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
+      await scenario.expect("notAuthorized -102")
+      scenario.app.faults.hasFullDisk = false
+      try await scenario.app.typePassword()
+      await scenario.expect("prepare", "authorized")
+      // A password that cannot be counted opens nothing.
+      await scenario.app.end()
+      try await scenario.app.start()
+      scenario.app.faults.hasFullDisk = true
+      await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
+      await scenario.expect()
+      scenario.app.faults.hasFullDisk = false
+      try await scenario.app.typePassword()
+      await scenario.expect("prepare", "authorized")
+    }
+  }
+
+  @Test func attemptsWithoutAnUnlockCode() async throws {
+    try await authorized { scenario in
+      try await scenario.app.manage(["passwordRules": ["attempts": 2]])
+      await scenario.app.end()
+      try await scenario.app.start()
+      try await scenario.app.typeWrongPassword(times: 2)
+      let error = await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
+      #expect(error?.code == .tooManyAttempts)
+      await scenario.expect()
+      scenario.clock.advance(by: .seconds(1))
+      try await scenario.app.typePassword()
+      await scenario.expect("prepare", "authorized")
+    }
+  }
+
+  @Test func aRemovedState() async throws {
+    try await authorized { scenario in
+      try await scenario.app.lock(code: "4711")
+      try await scenario.app.typeCode("4711")
+      try await scenario.app.typePassword()
+      await scenario.app.end()
+      await scenario.expect("notAuthorized -303 remoteLock", "prepare", "authorized")
+      try FileManager.default.removeItem(atPath: scenario.app.url.path + ".runtime/state")
+      try await scenario.app.manage(["locked": nil])
+      try await scenario.app.start()
+      await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
+      await scenario.expect("notAuthorized -303 remoteLock")
+      try await scenario.app.typeCode("4711")
+      try await scenario.app.typePassword()
+      await scenario.expect("prepare", "authorized")
+    }
+  }
+
+  // MARK: Ends
+
+  @Test func wipesOfClosedApps() async throws {
+    try await authorized { scenario in
+      try await scenario.app.manage(["blocked": [:]])
+      await scenario.expect("notAuthorized -301 managementBlock")
+      try await scenario.app.wipe()
+      await scenario.expect("notAuthorized -302 wiped")
+      #expect(!FileManager.default.fileExists(atPath: scenario.app.url.path))
+    }
+    // The next process finishes it, and says nothing: it is not activated.
+    try await authorized { scenario in
+      await scenario.app.end()
+      try await scenario.app.wipe()
+      #expect(try await scenario.app.start().authorization.activation == .notActivated)
+      await scenario.expect()
+      #expect(!FileManager.default.fileExists(atPath: scenario.app.url.path))
+    }
+  }
+
+  /// What was decided holds in the next process, and what was under way is not told.
+  @Test func killedProcesses() async throws {
+    try await authorized { scenario in
+      let app = scenario.app
+      try app.put("one", at: "/one")
+      try await app.container.synchronize()
+      await app.kill()
+      await app.kill()
+      #expect(throws: AppRuntimeError.self) { try app.files }
+      await #expect(throws: AppRuntimeError.self) { try await app.typePassword() }
+      #expect(await app.breakChannels() == 0)
+      try await app.start()
+      try await app.typePassword()
+      #expect(try app.files.data(atPath: "/one") == Data("one".utf8))
+      try await app.manage(["blocked": [:]])
+      await app.settle()
+      await app.kill()
+      #expect(try await app.start().authorization.shown?.code == .blocked)
+      await scenario.expect("prepare", "authorized", "notAuthorized -301 managementBlock")
+      try await app.manage(["blocked": nil])
+      try await app.typePassword()
+      await app.kill()
+      #expect(throws: AppRuntimeError.self) { try app.container }
+    }
+  }
+
+  @Test func killedWhileItIsActivated() async throws {
+    let (isPreparing, killing) = (Guarded<ManagedTestApp?>(nil), Guarded<Task<Void, Never>?>(nil))
+    try await withTestApps { apps in
+      let app = try apps.managedApp(
+        "com.example.app",
+        prepare: { _, _ in
+          guard let app = isPreparing.withLock({ $0.take() }) else { return }
+          killing.withLock { $0 = Task { await app.kill() } }
+          try await Task.sleep(for: .milliseconds(200))
+        })
+      isPreparing.withLock { $0 = app }
+      try await app.start()
+      await #expect(throws: AppRuntimeError.self) { try await app.typePassword() }
+      await killing.withLock { $0 }?.value
+      // The container that was made is there, with its password.
+      #expect(FileManager.default.fileExists(atPath: app.url.path))
+      #expect(try await app.start().authorization.activation == .activated)
+      try await app.typePassword()
+      await app.settle()
+      #expect(apps.callbacks.take().map(\.call) == ["prepare", "prepare", "authorized"])
+    }
+  }
+
+  @Test func wrongPasswordsBeforeTheFirst() async throws {
+    try await installed { scenario in
+      try await scenario.app.start()
+      let error = await #expect(throws: AppRuntimeError.self) {
+        try await scenario.app.typeWrongPassword()
+      }
+      #expect(error?.code == .notActivated)
+      try await scenario.app.typePassword("another one")
+      await scenario.app.end()
+      try await scenario.app.start()
+      try await scenario.app.typePassword()
+      // A file that is refused leaves the members as they were.
+      await #expect(throws: AppRuntimeError.self) { try await scenario.app.manage(["lokced": 1]) }
+      try await scenario.app.manage(text: Data(#"{"version": 1, "serial": 9}"#.utf8))
+      try await scenario.app.manage(["blocked": [:]])
+      await scenario.expect(
+        "prepare", "authorized", "prepare", "authorized", "notAuthorized -301 managementBlock")
+    }
+  }
+
+  // MARK: Mail
+
+  /// A request waits for the app's password, and its handler runs behind the event's state.
+  @Test func mailForALockedApp() async throws {
+    let transfer = WellKnownService.transferFile.definition
+    try await withTestApps { apps in
+      let app = try await apps.startManaged(
+        "com.example.app", prepare: { _, services in try services.offer(transfer) { _ in .reply() } })
+      let scenario = Scenario(apps: apps, app: app, clock: ManualClock())
+      let sender = try await apps.start("com.example.sender")
+      try sender.put("one", at: "/one")
+      try await app.manage(["blocked": [:]])
+      let sent = try await sender.services.send(
+        ServiceRequest(transfer, "transferFile", attachments: ["/one"]), to: app.id)
+      while try await sender.services.outbox().first?.state != .locked { await Task.yield() }
+      try await app.manage(["blocked": nil])
+      try await app.typePassword()
+      _ = try await sent.reply()
+      await app.settle()
+      var calls = apps.callbacks.take().map(\.call).filter { $0 != "servicesUpdate" }
+      // The services start before the event is told.
+      #expect(calls.contains("authorized"))
+      if let place = calls.lastIndex(of: "authorized") { calls.remove(at: place) }
+      #expect(
+        calls == [
+          "prepare", "authorized", "notAuthorized -301 managementBlock", "prepare",
+          "request transferFile from com.example.sender", "reply to com.example.sender",
+        ])
+      #expect(try app.inboxFiles().count == 1)
+      try await apps.bringToFront(app.id)
+      #expect(try app.services.isInFront)
+      await scenario.app.end()
     }
   }
 }

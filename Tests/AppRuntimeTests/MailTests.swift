@@ -110,4 +110,27 @@ struct MailTests {
       await device.stop()
     }
   }
+
+  /// What was to stand in for the app does not take the place of services that have started since.
+  @Test func anAppThatIsUnlockedAtOnceKeepsItsPlace() async throws {
+    try await withTestApps { world in
+      let device = try Device(world)
+      _ = try await device.activated()
+      let consumer = try await world.start("com.example.consumer")
+      for round in 0..<20 {
+        if round.isMultiple(of: 2) {
+          try await device.restart()
+        } else {
+          try await device.write(#""serial": \#(2 * round), "blocked": {}"#)
+          try await device.write(#""serial": \#(2 * round + 1)"#)
+        }
+        try await device.runtime.authorize(passphrase: password())
+        let reply = try await consumer.services.call(ServiceRequest(echo, "echo", params: 1), to: device.id)
+        #expect(reply?.params == 1)
+        #expect(try device.runtime.services.connectionError == nil)
+        #expect(try await consumer.services.providers(of: echo.serviceID).map(\.state) == [.running])
+      }
+      await device.stop()
+    }
+  }
 }

@@ -26,10 +26,14 @@ extension AppServices {
   /// enrol with the app's id then. Throws `brokerUnavailable`, and `limitExceeded` after too many changes.
   package func leave() async throws { _ = try await runtime.ask(.leave(WireLeave())) }
 
-  /// Ends all channels with other apps as a broken connection does. Others open new ones.
-  package func cutChannels() async {
-    await runtime.result { core in
-      for peer in core.peers.values { peer.cutChannels() }
-    }
+  /// Ends all channels with other apps as a broken connection does, and returns how many there were. Others are opened.
+  package func cutChannels() async -> Int {
+    await runtime.result { core in core.peers.values.reduce(0) { $0 + $1.cutChannels() } }
+  }
+
+  /// ``beginHolding()``, and returns when nothing is answered any more.
+  package func holdNow() async {
+    beginHolding()
+    await runtime.result { _ in }
   }
 }

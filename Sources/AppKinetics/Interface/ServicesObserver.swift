@@ -1,7 +1,10 @@
-/// What a test hears of services, and holds up.
+/// Observes the requests and replies of services, and can delay replies.
 package protocol ServicesObserver: Sendable {
   /// A handler is about to begin.
   func willHandle(_ request: IncomingRequest)
-  /// The reply, which may be an error, goes on its way when this returns.
-  func willReply(to request: IncomingRequest) async
+  /// A reply, which may be an error, waits until this returns. Returns whether it had to wait; else it needs no thread of
+  /// the tasks' pool.
+  func mayReply(to request: IncomingRequest) async -> Bool
+  /// A reply is about to be sent.
+  func willReply(to request: IncomingRequest)
 }

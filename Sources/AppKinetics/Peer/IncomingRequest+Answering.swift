@@ -173,8 +173,11 @@ extension IncomingRequest {
   private func put(
     _ reply: WireReply, _ attachments: [String], _ foreground: ForegroundPreference, waits: Bool = true
   ) async throws {
-    if let observer = runtime.options.observer, await runtime.result(of: { $0.life == .running }) {
-      await observer.willReply(to: self)
+    if let observer = runtime.options.observer {
+      if await observer.mayReply(to: self), await runtime.result(of: { $0.life != .running }) {
+        throw PeerRequests.cannotReply
+      }
+      observer.willReply(to: self)
     }
     while true {
       await whenKept()

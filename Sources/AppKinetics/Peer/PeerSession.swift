@@ -528,8 +528,10 @@ final class PeerSession {
   }
 
   /// All channels end as they would if the connections broke.
-  func cutChannels() {
+  func cutChannels() -> Int {
+    let count = channels.count
     for channel in channels.values { channel.lane.cut() }
+    return count
   }
 
   /// Channels whose key is not the trusted one any more end, and those with one that is begin.

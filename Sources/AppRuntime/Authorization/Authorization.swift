@@ -162,7 +162,9 @@ public struct Authorization: Sendable, Hashable {
       self.requiresNewPassword = self.requiresNewPassword || requiresNewPassword
     case .passwordChanged: (keys, isIdle, requiresNewPassword) = (.openedByPerson, false, false)
     case .failed(let code, let inBackground):
-      return AuthorizationEvent(inBackground ? .backgroundNotAuthorized : .notAuthorized, code: code)
+      return AuthorizationEvent(
+        inBackground ? .backgroundNotAuthorized : .notAuthorized, code: code,
+        withdrawal: shown?.code == code ? shown : nil)
     case .idleTimePassed, .broughtToFront: isIdle = true
     case .passwordChangeRequired: requiresNewPassword = true
     case .blocked(let block):

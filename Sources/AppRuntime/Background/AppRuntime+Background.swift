@@ -21,7 +21,8 @@ extension AppRuntime {
     let authorization = authorization
     guard let opened = state.withLock({ $0.opened }) else {
       let reason =
-        authorization.shown.map { "\($0.code.rawValue)" } ?? "\(AppRuntimeError.Code.notAuthorized)"
+        authorization.withdrawals.first(where: \.takesKeys).map { "\($0.code.rawValue)" }
+        ?? "\(AppRuntimeError.Code.notAuthorized)"
       return note(.fetch, begin: options.clock.now, .notAuthorized, reason)
     }
     return await run(.fetch, expired) { try await work(opened) }

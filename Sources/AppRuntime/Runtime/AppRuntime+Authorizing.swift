@@ -46,7 +46,7 @@ extension AppRuntime {
         try requireEpoch(epoch)
       } catch {
         // An id that is pinned for a container that is gone could be nobody's any more.
-        try? await services.leave()
+        if !isAbandoned { try? await services.leave() }
         await services.stop()
         throw error
       }
@@ -67,7 +67,7 @@ extension AppRuntime {
     }
   }
 
-  private func endTrying() { state.withLock { $0.isTrying = false } }
+  private func endTrying() { state.withLock { $0.trying = nil } }
 
   /// From now on a withdrawal seals this container, too. Throws `notAuthorized` when one came before.
   private func hold(_ container: SecureContainer, epoch: UInt64) throws(AppRuntimeError) {
@@ -99,6 +99,7 @@ extension AppRuntime {
     do {
       try await BlockingCall.run {
         try container.close(.now, because: "the activation failed")
+        if self.isAbandoned { return }
         // The next process finishes it.
         try self.keep { $0.kept.wiping = id }
         try Self.destroy(id, at: url.path)
@@ -153,7 +154,10 @@ extension AppRuntime {
       if state.authorization.activation != .activated { return .notActivated }
       if state.isInForeground { return .inForeground }
       if state.authorization.isAuthorized { return .authorized }
-      return state.authorization.withdrawals.first(where: \.takesKeys).map { .withdrawn($0) }
+      if let withdrawal = state.authorization.withdrawals.first(where: \.takesKeys) {
+        return .withdrawn(withdrawal)
+      }
+      return state.trying == nil ? nil : .busy
     }
   }
 
@@ -161,7 +165,8 @@ extension AppRuntime {
   /// when ``autonomousObstacle`` says why not; otherwise the event is `backgroundAuthorized` or `backgroundNotAuthorized`.
   public func authorizeAutonomously() async -> Bool {
     await refreshManagement()
-    guard autonomousObstacle == nil, let rawKey = options.rawKey, state.withLock({ $0.begin() }) else {
+    guard autonomousObstacle == nil, let rawKey = options.rawKey, state.withLock({ $0.begin(.withoutPerson) })
+    else {
       return false
     }
     defer { endTrying() }
@@ -323,6 +328,7 @@ extension AppRuntime {
       FailPoint.prepared.pass()
       try requireEpoch(epoch)
       if requiresNewPassword || !authorization.withdrawals.isEmpty { try await services.setState(.locked) }
+      await place.settle()
       do {
         try await services.start()
       } catch {
@@ -486,6 +492,8 @@ public enum AutonomousObstacle: Sendable, Hashable {
   case authorized
   /// The keys were withdrawn.
   case withdrawn(Withdrawal)
+  /// Another try is under way.
+  case busy
 }
 
 extension AppRuntime.State {
@@ -497,9 +505,9 @@ extension AppRuntime.State {
   }
 
   /// Reserves the one try that may be under way. Returns false while another one is.
-  mutating func begin() -> Bool {
-    guard !isTrying, !hasStopped else { return false }
-    isTrying = true
+  mutating func begin(_ who: AppRuntime.Try = .byPerson) -> Bool {
+    guard trying == nil, !hasStopped else { return false }
+    trying = who
     return true
   }
 

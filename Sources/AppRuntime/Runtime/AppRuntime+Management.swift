@@ -116,7 +116,7 @@ extension AppRuntime {
 
   /// Destroys a container whose keys are gone, after the state that says so was saved: the next process finishes what is interrupted.
   func finishWipe() {
-    guard let id = state.withLock({ $0.kept.wiping }) else { return }
+    guard let id = state.withLock({ $0.isAbandoned ? nil : $0.kept.wiping }) else { return }
     do {
       FailPoint.wiping.pass()
       try Self.destroy(id, at: url.path)

@@ -75,6 +75,10 @@ public final class AppRuntime: Sendable {
   /// Gets each event with the state that was set before it.
   public typealias EventHandler = @Sendable (AuthorizationEvent, Authorization) -> Void
 
+  enum Try {
+    case byPerson, withoutPerson
+  }
+
   struct State {
     var authorization: Authorization
     var kept: RuntimeState
@@ -91,9 +95,11 @@ public final class AppRuntime: Sendable {
     /// The time of the last wrong password in this process; the begin of the process before that.
     var lastAttempt: Duration
     var isInForeground = true
-    /// A password is being tried.
-    var isTrying = false
+    /// Who is trying to open the container, or answers a question.
+    var trying: Try?
     var hasStopped = false
+    /// As if the process had ended: nothing is saved or told any more.
+    var isAbandoned = false
     var waiting: [UInt64: CheckedContinuation<Opened, any Error>] = [:]
     var lastWaiting: UInt64 = 0
     var watchers: [UInt64: AsyncStream<Authorization>.Continuation] = [:]
@@ -247,10 +253,11 @@ public final class AppRuntime: Sendable {
   package func opened(_ call: String? = nil) throws(AppRuntimeError) -> Opened {
     let (opened, authorization) = state.withLock { ($0.opened, $0.authorization) }
     if let opened { return opened }
-    if let call, !authorization.wasAuthorized, authorization.shown == nil {
+    // What its owner has taken, an app may ask for in good faith.
+    if let call, !authorization.wasAuthorized, !authorization.takesKeys {
       options.misuse(Misuse(call: call, state: authorization))
     }
-    throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown)
+    throw AppRuntimeError(.notAuthorized, withdrawal: authorization.withdrawals.first(where: \.takesKeys))
   }
 
   /// Container and services, as soon as the app is authorized. A seal in between is waited for; a wipe, and ``stop()``, throw
@@ -338,7 +345,7 @@ public final class AppRuntime: Sendable {
     _ = try? pending?.close(.now, because: "the app has stopped")
     // An opening that is under way ends soon: its container is closed, unless it is being made.
     let limit = ContinuousClock.now + .seconds(10)
-    while state.withLock({ $0.isTrying }), .now < limit { try? await Task.sleep(for: .milliseconds(5)) }
+    while state.withLock({ $0.trying != nil }), .now < limit { try? await Task.sleep(for: .milliseconds(5)) }
     timer.withLock { $0.take()?.cancel() }
     watch.withLock { $0.take()?.stop() }
     await opened?.services.stop()
@@ -358,6 +365,22 @@ public final class AppRuntime: Sendable {
     for watcher in watchers.values { watcher.finish() }
     file.letGo()
   }
+
+  /// Ends as the end of the process would: nothing is saved, told or said any more, and what was under way is left as it is. For tests.
+  package func abandon() async {
+    let (opened, pending) = state.withLock { state in
+      (state.isAbandoned, state.hasStopped) = (true, true)
+      defer { state.pending = nil }
+      return (state.opened, state.pending)
+    }
+    await opened?.services.holdNow()
+    for container in [opened?.container, pending] {
+      _ = try? container?.close(.now, because: "the process was killed")
+    }
+    await stop()
+  }
+
+  var isAbandoned: Bool { state.withLock { $0.isAbandoned } }
 
   /// Returns when all changes so far are saved, and their events were handed over.
   package func settle() async {
@@ -401,7 +424,7 @@ public final class AppRuntime: Sendable {
       var told: [AuthorizationEvent] = []
       let inputs = try body(&state)
       for input in inputs {
-        if let event = state.authorization.apply(input) { told.append(event) }
+        if let event = state.authorization.apply(input) { told.append(state.ofTheBackground(event)) }
       }
       let after = state.authorization
       let sealed = state.seal(since: before, isStored: inputs == [.closed])
@@ -441,7 +464,8 @@ public final class AppRuntime: Sendable {
       }
       FailPoint.saved.pass()
       finishWipe()
-      eventQueue.async { [events] in
+      eventQueue.async { [self, events] in
+        guard !isAbandoned else { return }
         for event in told { events(event, after) }
         FailPoint.told.pass()
         for watcher in watchers { watcher.yield(after) }
@@ -452,9 +476,9 @@ public final class AppRuntime: Sendable {
   /// The latest state, whichever change asked for it, unless it is on the disk: an older one never comes after a newer one, and what
   /// could not be saved is saved with the next change.
   func write() throws {
-    let kept = state.withLock { $0.kept }
+    let (kept, isAbandoned) = state.withLock { ($0.kept, $0.isAbandoned) }
     try saved.withLock { saved in
-      guard saved != kept else { return }
+      guard saved != kept, !isAbandoned else { return }
       // A write that fails may have replaced the file.
       saved = nil
       try file.write(kept)
@@ -472,6 +496,14 @@ public final class AppRuntime: Sendable {
 extension AppRuntime.State {
   var rules: PasswordRules { accepted?.passwordRules ?? PasswordRules() }
   var idleTime: Duration? { rules.idleSeconds.map { .seconds($0) } }
+
+  /// What is withdrawn while a program opens the container is told as what is withdrawn afterwards.
+  fileprivate func ofTheBackground(_ event: AuthorizationEvent) -> AuthorizationEvent {
+    guard trying == .withoutPerson, event.kind == .notAuthorized, event.withdrawal?.takesKeys == true else {
+      return event
+    }
+    return AuthorizationEvent(.backgroundNotAuthorized, code: event.code, withdrawal: event.withdrawal)
+  }
 
   /// Wipes keys that are not wanted any more, before anything else happens, those of an opening that is under way, too. Returns what
   /// was open.

@@ -11,6 +11,7 @@ final class BrokerPlace: Sendable {
     case show(AppServices, ApplicationState)
     case standIn(after: AppServices?)
     case leave(AppServices?)
+    case settled(CheckedContinuation<Void, Never>)
   }
 
   private let steps: AsyncStream<Step>.Continuation
@@ -37,6 +38,7 @@ final class BrokerPlace: Sendable {
           standIn = await Self.standIn(url, options)
           FailPoint.standingIn.pass()
           await services?.stop()
+        case .settled(let continuation): continuation.resume()
         case .leave(let services):
           shown = nil
           standIn?.cancel()
@@ -81,6 +83,13 @@ final class BrokerPlace: Sendable {
 
   /// The container was destroyed: the id may be another one's.
   func leave(_ services: AppServices?) { steps.yield(.leave(services)) }
+
+  /// Returns when all steps so far are made. Services that start before that would be replaced by what stands in for their predecessors.
+  func settle() async {
+    await withCheckedContinuation { continuation in
+      if case .terminated = steps.yield(.settled(continuation)) { continuation.resume() }
+    }
+  }
 
   func stop() async {
     steps.finish()
