@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def nothing_is_left_in_memory(world):
 
 
 def only_an_authorized_app_has_keys(world):
-    """Each state of the runtime: keys are in memory where the page says so, and what a person typed nowhere."""
+    """States of a running app that management and a person cause: keys are in memory where the page says so, and what was typed nowhere."""
     password, code = os.urandom(20).hex(), os.urandom(20).hex()
 
     def file(name, text):
@@ -155,6 +156,9 @@ def only_an_authorized_app_has_keys(world):
     process = world.spawn(
         "env", f"OPENDYNAMICS_BROKER={world.path}", world.program, "app", "run", "notes", "--id", "com.example.notes",
         "--passphrase-file", "pass", "--managed", "managed.json")
+    # What it does not say ends the wait for it.
+    watchdog = threading.Timer(120, process.kill)
+    watchdog.start()
 
     def says(*lines):
         for wanted in lines:
@@ -167,16 +171,26 @@ def only_an_authorized_app_has_keys(world):
         process.stdin.write(line + "\n")
 
     says("authorized")
-    time.sleep(1)
-    secrets = Secrets(f"{world.directory}/notes", Secret(password.encode(), (PASSPHRASE,)))
-    own = {name for name in secrets.keys if not name.startswith("writer")}
+    keys, segments, own = {}, {}, set()
+
+    def learn():
+        """Also what belongs to this opening alone."""
+        time.sleep(0.5)
+        secrets = Secrets(f"{world.directory}/notes", Secret(password.encode(), (PASSPHRASE,)))
+        own.update(name for name in secrets.keys if not name.startswith("writer"))
+        for needles, new in ((keys, secrets.keys), (segments, secrets.segments)):
+            # The same name may have another key by now.
+            needles.update({f"{name} {key.hex()[:8]}": key for name, key in new.items()})
+
+    learn()
     typed = {"the password": password[:NEEDLE].encode(), "the code": code[:NEEDLE].encode()}
 
-    def has(keys, state):
-        left = found(memory(process.pid), secrets.keys | secrets.segments | typed)
-        if keys:
-            assert own <= left, f"{state}: {own - left} are missing"
-            left -= secrets.keys.keys() | secrets.segments.keys()
+    def has(expects_keys, state):
+        left = found(memory(process.pid), keys | segments | typed)
+        if expects_keys:
+            there = {name.rsplit(" ", 1)[0] for name in left}
+            assert own <= there, f"{state}: {own - there} are missing"
+            left -= keys.keys() | segments.keys()
         assert not left, f"{state}: {left}"
 
     has(True, "authorized")
@@ -198,7 +212,21 @@ def only_an_authorized_app_has_keys(world):
     has(False, "after a wrong password")
     types(password)
     says("authorized")
+    learn()
     has(True, "authorized again")
+    manage("set", "passwordRules", '{"minimumLength": 100, "idleSeconds": 1}')
+    says("not authorized idleLockout")
+    types(password)
+    says("not authorized passwordChangeRequired")
+    has(True, "asking for a new password")
+    new = os.urandom(60).hex()
+    typed["the new password"] = new[:NEEDLE].encode()
+    types(password)
+    types(new)
+    says("authorized")
+    password = new
+    has(True, "after a new password")
+    manage("unset", "passwordRules")
     manage("lock")
     says("not authorized remoteLockout")
     has(False, "locked remotely")
@@ -207,9 +235,14 @@ def only_an_authorized_app_has_keys(world):
     has(False, "after the code")
     types(password)
     says("authorized")
+    learn()
+    manage("set", "entitlements", '{"com.example.notes": ["9"]}')
+    says("not authorized versionNotEntitled")
+    has(False, "version not entitled")
     manage("set", "entitlements", "{}")
     says("not authorized notEntitled")
     has(False, "not entitled")
+    watchdog.cancel()
 
 
 CHECKS = [nothing_is_left_in_memory, only_an_authorized_app_has_keys]
