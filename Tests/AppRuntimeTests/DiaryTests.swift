@@ -148,6 +148,26 @@ struct DiaryTests {
     }
   }
 
+  /// The second of two processes ends, and the first one goes on.
+  @Test func isRunByOneProcess() async throws {
+    try await withTestApps { world in
+      let place = Place(world: world)
+      let first = try place.start()
+      #expect(await first.says("-- choose a password"))
+      #expect(await (try place.start()).end() == 1)
+      try first.type("first")
+      #expect(await first.says("-- diary"))
+      #expect(await (try place.start()).end() == 1)
+      first.signal(SIGKILL)
+      #expect(await first.end() == SIGKILL)
+      // Its lock went with it.
+      let next = try place.start()
+      #expect(await next.says("-- password?"))
+      next.signal(SIGTERM)
+      #expect(await next.end() == 0)
+    }
+  }
+
   #if DEBUG
     private static let points: [FailPoint] = [
       .created, .enrolled, .counted, .unsealed, .prepared, .decided, .saved, .told, .givingWay, .standingIn,

@@ -402,11 +402,12 @@ public final class AppRuntime: Sendable {
     if isOver { apply(.idleTimePassed) }
   }
 
-  private func setTimer() {
-    let next = state.withLock { state in
-      state.authorization.allows(.idleTimePassed) ? state.idleTime.map { state.lastActivity + $0 } : nil
-    }
-    if let next { timer.withLock { $0?.set(to: next) } }
+  private func setTimer() { state.withLock { setTimer($0) } }
+
+  /// Called with the state locked, so that who sees a change finds its timer set.
+  private func setTimer(_ state: State) {
+    guard state.authorization.allows(.idleTimePassed), let time = state.idleTime else { return }
+    timer.withLock { $0?.set(to: state.lastActivity + time) }
   }
 
   // MARK: Changes
@@ -443,10 +444,10 @@ public final class AppRuntime: Sendable {
       } else {
         place.show(after, state.opened)
       }
+      setTimer(state)
       return (after, state.takeWaiting())
     }
     for (continuation, answer) in waiting { continuation.resume(with: answer) }
-    setTimer()
     return after
   }
 
