@@ -72,7 +72,7 @@ func take(_ line: String, _ runtime: AppRuntime, _ asksForNew: inout Bool) async
     case .app where asksForNew:
       asksForNew = false
       try await changePassword(line, runtime)
-    case .asking(.nothing): say(state.shown?.code.message ?? "")
+    case .asking(.nothing): say(state.message)
     case .app where line == "password":
       asksForNew = true
       say("-- the password, a space, and a new one?")

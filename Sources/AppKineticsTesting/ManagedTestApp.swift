@@ -121,6 +121,7 @@ public final class ManagedTestApp: Sendable {
         events(event, state)
       })
     state.withLock { ($0.runtime, $0.observer) = (runtime, observer) }
+    await runtime.settleAtBroker()
     return runtime
   }
 
@@ -200,7 +201,8 @@ public final class ManagedTestApp: Sendable {
   // MARK: The owner
 
   /// Changes members of the management file, and writes it with the next serial; nil removes a member. Returns when the
-  /// process that runs has done what the file says. Throws `managementRefused`; then the members are what they were.
+  /// process that runs has done what the file says. Throws `managementRefused`; then the members are what they were. Those
+  /// of a text (``manage(text:)``) are not kept.
   public func manage(_ members: [String: ServiceValue?]) async throws {
     let (all, serial) = state.withLock { state in
       var all = state.members
@@ -208,8 +210,18 @@ public final class ManagedTestApp: Sendable {
       return (all, state.serial + 1)
     }
     let file = all.merging(["version": 1, "serial": .integer(serial)]) { _, new in new }
-    try await manage(text: Data(ServiceValue.object(file).jsonText(root: "management").utf8))
+    try await manage(text: JSONSerialization.data(withJSONObject: Self.json(.object(file))))
     state.withLock { $0.members = all }
+  }
+
+  /// A management file has arrays of objects, which the params of services have not.
+  private static func json(_ value: ServiceValue) throws -> Any {
+    switch value {
+    case .object(let members): try members.mapValues(json)
+    case .array(let elements): try elements.map(json)
+    default:
+      try JSONSerialization.jsonObject(with: Data(value.jsonText().utf8), options: .fragmentsAllowed)
+    }
   }
 
   /// Writes a management file as it stands, and returns when the process that runs has read it. Throws

@@ -1,3 +1,5 @@
+import Foundation
+
 /// The reason why the runtime refused something. The description says what failed and what to do; it never holds a
 /// password, and no name from inside a container.
 public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
@@ -18,14 +20,16 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
   public let cause: (any Error)?
   /// Why the app is not authorized; nil when nothing is withdrawn, and with another code.
   public let withdrawal: Withdrawal?
+  /// With `tooManyAttempts`: the time until the next attempt is possible.
+  public let pause: Duration?
 
   /// Makes an error. None of its parts may hold a password.
   public init(
     _ code: Code, path: String? = nil, detail: String? = nil, cause: (any Error)? = nil,
-    withdrawal: Withdrawal? = nil
+    withdrawal: Withdrawal? = nil, pause: Duration? = nil
   ) {
     (self.code, self.path, self.detail, self.cause) = (code, path, detail, cause)
-    self.withdrawal = withdrawal
+    (self.withdrawal, self.pause) = (withdrawal, pause)
   }
 
   /// Explains the failure: by the detail, the error beneath, or the withdrawal.
@@ -58,6 +62,13 @@ public struct AppRuntimeError: Error, Sendable, CustomStringConvertible {
 
   /// Says what failed and what to do.
   public var description: String { what + "; " + remedy }
+}
+
+extension AppRuntimeError {
+  init(after pause: Duration) {
+    let seconds = pause.formatted(.units(allowed: [.minutes, .seconds], fractionalPart: .hide(rounded: .up)))
+    self.init(.tooManyAttempts, detail: "the next one is possible in \(seconds)", pause: pause)
+  }
 }
 
 extension AppRuntimeError.Code {

@@ -147,14 +147,7 @@ struct ManagedApp: Sendable {
 
   /// What whoever blocked the app says.
   private static func notice(_ withdrawal: Withdrawal) -> String? {
-    let notice: Notice
-    switch withdrawal {
-    case .localBlock(let block): notice = block.notice
-    case .managementBlock(let written): notice = written
-    default: return nil
-    }
-    let text = [notice.title, notice.text].filter { !$0.isEmpty }.joined(separator: ": ")
-    return text.isEmpty ? nil : text
+    withdrawal.message == withdrawal.code.message ? nil : withdrawal.message
   }
 
   private static func question(_ question: Authorization.Question) -> AppEvent {

@@ -10,9 +10,9 @@ struct AuthorizationTests {
   /// The state as the page describes it, derived in another way than the value does: a set of rows, and the keys.
   private struct Model: Hashable {
     enum Row: Int, CaseIterable, Hashable {
-      case idle, localBlockA, localBlockB, passwordChange, versionNotEntitled, managementBlock, notEntitled,
-        remoteLock, wiped
-      var takesKeys: Bool { rawValue >= Row.versionNotEntitled.rawValue }
+      case idle, localBlockA, localBlockB, passwordChange, remoteLock, versionNotEntitled, managementBlock,
+        notEntitled, wiped
+      var takesKeys: Bool { rawValue >= Row.remoteLock.rawValue }
     }
     var activation = Authorization.Activation.notActivated
     var keys = Authorization.Keys.closed
@@ -192,7 +192,12 @@ struct AuthorizationTests {
       if value.isAuthorized { openCount += 1 }
       #expect(!(value.isAuthorized && value.withdrawals.contains(where: \.takesKeys)))
       #expect(event?.kind != .authorized || (value.withdrawals.isEmpty && value.keys == .openedByPerson))
-      #expect(value.presentation == .app || !value.isAuthorized || !value.withdrawals.isEmpty)
+      #expect(
+        (value.presentation == .app) == (value.keys == .openedByPerson && value.withdrawals.isEmpty))
+      // What a person is asked for is on the screen.
+      #expect(value.asks == .nothing || value.presentation != .asking(.nothing))
+      #expect(
+        !value.withdrawals.contains(where: \.takesKeys) || value.presentation == .asking(value.asks))
       if let withdrawal = event?.withdrawal {
         #expect(withdrawal == value.shown && event?.code == withdrawal.code)
       }

@@ -192,7 +192,11 @@ struct GoldenTests {
 
   @Test func updates() async throws {
     try await authorized { scenario in
-      try await scenario.app.manage(["configuration": ["config": "a"], "appPolicy": 1])
+      try await scenario.app.manage(
+        [
+          "configuration": ["config": "a", "servers": [["host": "a.example", "port": 1, "priority": 1]]],
+          "appPolicy": 1,
+        ])
       await scenario.expect("settingsUpdate", "policyUpdate")
       try await scenario.app.manage(["blocked": [:], "appPolicy": 2])
       try await scenario.app.manage(["blocked": nil, "appPolicy": 3])
@@ -215,6 +219,7 @@ struct GoldenTests {
       scenario.apps.callbacks.take()
       #expect(await app.runtime.authorizeAutonomously())
       await scenario.expect("prepare", "backgroundAuthorized")
+      #expect(app.runtime.authorization.presentation == .asking(.nothing))
       app.runtime.setForeground(true)
       await scenario.expect("notAuthorized -300 idle")
       try await app.typePassword()
@@ -279,6 +284,30 @@ struct GoldenTests {
     }
   }
 
+  /// What a person cannot end is shown before what is asked about, and a locked app that is not activated asks for the code.
+  @Test func lockedAndBlocked() async throws {
+    try await authorized { scenario in
+      try await scenario.app.lock(code: "4711")
+      try await scenario.app.manage(["blocked": ["title": "No", "text": "Call us."]])
+      await scenario.expect("notAuthorized -303 remoteLock", "notAuthorized -301 managementBlock")
+      #expect(scenario.app.runtime.authorization.message == "No: Call us.")
+      await #expect(throws: AppRuntimeError.self) { try await scenario.app.typeCode("4711") }
+      await scenario.expect("notAuthorized -301 managementBlock")
+      try await scenario.app.manage(["blocked": nil])
+      await scenario.expect("notAuthorized -303 remoteLock")
+      #expect(scenario.app.runtime.authorization.presentation == .asking(.unlockCode))
+    }
+    try await installed { scenario in
+      try await scenario.app.lock(code: "4711")
+      let runtime = try await scenario.app.start()
+      #expect(runtime.authorization.presentation == .asking(.unlockCode))
+      try await scenario.app.typeCode("4711")
+      #expect(runtime.authorization.presentation == .nothing)
+      try await scenario.app.typePassword()
+      await scenario.expect("prepare", "authorized")
+    }
+  }
+
   // MARK: Failures
 
   @Test func openingsThatFail() async throws {
@@ -329,7 +358,7 @@ struct GoldenTests {
       try await scenario.app.start()
       try await scenario.app.typeWrongPassword(times: 2)
       let error = await #expect(throws: AppRuntimeError.self) { try await scenario.app.typePassword() }
-      #expect(error?.code == .tooManyAttempts)
+      #expect(error?.code == .tooManyAttempts && error?.pause == .seconds(1))
       await scenario.expect()
       scenario.clock.advance(by: .seconds(1))
       try await scenario.app.typePassword()

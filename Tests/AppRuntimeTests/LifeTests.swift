@@ -370,7 +370,7 @@ struct LifeTests {
       #expect(!FileManager.default.fileExists(atPath: device.url.path))
       #expect(runtime.authorization.asks == .nothing)
       #expect(try await code { _ = try await runtime.whenAuthorized() } == .notAuthorized)
-      #expect(try await code { try await runtime.activate(passphrase: password()) } == .alreadyActivated)
+      #expect(try await code { try await runtime.activate(passphrase: password()) } == .notAuthorized)
 
       let next = try await device.restart()
       #expect(next.authorization.activation == .notActivated && next.authorization.shown == nil)

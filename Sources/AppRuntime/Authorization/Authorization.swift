@@ -63,14 +63,14 @@ public struct Authorization: Sendable, Hashable {
 
   // MARK: Derived
 
-  /// All withdrawals, the strongest first.
+  /// All withdrawals, the strongest first: those that a person cannot end by any answer, then those that are asked about.
   public var withdrawals: [Withdrawal] {
     var all: [Withdrawal] = []
     if isWiped { all.append(.wiped) }
-    if isRemotelyLocked { all.append(.remoteLock) }
     if entitlement == .notEntitled { all.append(.notEntitled) }
     if let managementBlock { all.append(.managementBlock(managementBlock)) }
     if entitlement == .versionNotEntitled { all.append(.versionNotEntitled) }
+    if isRemotelyLocked { all.append(.remoteLock) }
     if requiresNewPassword { all.append(.passwordChange) }
     all += localBlocks.map { .localBlock($0) }
     if isIdle { all.append(.idle) }
@@ -94,11 +94,14 @@ public struct Authorization: Sendable, Hashable {
     return requiresNewPassword ? .newPassword : .nothing
   }
 
-  /// What belongs on the screen.
+  /// What belongs on the screen: the app only after a person has typed the password.
   public var presentation: Presentation {
-    if keys != .closed, withdrawals.isEmpty { return .app }
-    return activation == .activated ? .asking(asks) : .nothing
+    if keys == .openedByPerson, withdrawals.isEmpty { return .app }
+    return activation == .activated || takesKeys ? .asking(asks) : .nothing
   }
+
+  /// A sentence for a person about what is shown; empty when nothing is withdrawn.
+  public var message: String { shown?.message ?? "" }
 
   // MARK: Inputs
 

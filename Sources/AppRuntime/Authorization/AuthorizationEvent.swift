@@ -33,13 +33,7 @@ public struct AuthorizationEvent: Sendable, Hashable {
   }
 
   /// A sentence for a person.
-  public var message: String {
-    switch withdrawal {
-    case .localBlock(let block): block.notice.text
-    case .managementBlock(let notice): notice.text
-    default: code.message
-    }
-  }
+  public var message: String { withdrawal?.message ?? code.message }
 }
 
 /// Why an app is not authorized. The raw values are those of the BlackBerry Dynamics runtime.

@@ -25,6 +25,18 @@ public enum Withdrawal: Sendable, Hashable {
     }
   }
 
+  /// A sentence for a person: the text of whoever blocked the app, if there is one.
+  public var message: String {
+    let notice: Notice? =
+      switch self {
+      case .localBlock(let block): block.notice
+      case .managementBlock(let notice): notice
+      default: nil
+      }
+    let text = [notice?.title, notice?.text].compactMap(\.self).filter { !$0.isEmpty }
+    return text.isEmpty ? code.message : text.joined(separator: ": ")
+  }
+
   /// The code of the events about this withdrawal.
   public var code: AuthorizationCode {
     switch self {

@@ -25,7 +25,12 @@ extension AppRuntime {
         ?? "\(AppRuntimeError.Code.notAuthorized)"
       return note(.fetch, begin: options.clock.now, .notAuthorized, reason)
     }
-    return await run(.fetch, expired) { try await work(opened) }
+    return await run(.fetch, expired) {
+      let result = try await work(opened)
+      // What the run says it has fetched is there, whatever takes the keys next.
+      if result == .newData { try await opened.container.synchronize() }
+      return result
+    }
   }
 
   /// Delivers a notification to the app, whether or not it is authorized: the handler gets the state, and checks it before it touches

@@ -21,8 +21,8 @@ extension AppRuntime {
     let (allows, epoch, authorization) = state.withLock {
       ($0.authorization.allows(.activationBegan), $0.epoch, $0.authorization)
     }
-    guard allows else { throw AppRuntimeError(.alreadyActivated) }
     if authorization.takesKeys { throw AppRuntimeError(.notAuthorized, withdrawal: authorization.shown) }
+    guard allows else { throw AppRuntimeError(.alreadyActivated) }
     apply(.activationBegan)
     let container: SecureContainer
     do {
@@ -198,7 +198,7 @@ extension AppRuntime {
       apply(.failed(shown.code, inBackground: false))
       throw AppRuntimeError(.notAuthorized, withdrawal: shown)
     }
-    if let pause { throw AppRuntimeError(.tooManyAttempts, detail: "the next one is possible in \(pause)") }
+    if let pause { throw AppRuntimeError(after: pause) }
     return isOpen
   }
 
@@ -442,7 +442,7 @@ extension AppRuntime {
     let opened = try opened()
     try check(new)
     try state.withLock { state throws(AppRuntimeError) in
-      guard state.pause(at: options.clock.now) == nil else { throw AppRuntimeError(.tooManyAttempts) }
+      if let pause = state.pause(at: options.clock.now) { throw AppRuntimeError(after: pause) }
       guard state.begin() else { throw AppRuntimeError(.busy) }
     }
     defer { endTrying() }

@@ -380,6 +380,9 @@ public final class AppRuntime: Sendable {
     await stop()
   }
 
+  /// Returns when the broker was told what stands in for the app, or does.
+  package func settleAtBroker() async { await place.settle() }
+
   var isAbandoned: Bool { state.withLock { $0.isAbandoned } }
 
   /// Returns when all changes so far are saved, and their events were handed over.
