@@ -93,9 +93,12 @@ final class RecordingObserver: ServicesObserver {
 
   private func note(_ call: String) { if !hasEnded.withLock({ $0 }) { record.note(call, in: app) } }
 
-  /// The process has ended: what its handlers do from now on reaches nobody.
+  /// The process ends: what its handlers do from now on reaches nobody.
+  func silence() { hasEnded.withLock { $0 = true } }
+
+  /// Its services answer nothing any more: whoever waits to reply may go.
   func end() {
-    hasEnded.withLock { $0 = true }
+    silence()
     replies.release()
   }
 }

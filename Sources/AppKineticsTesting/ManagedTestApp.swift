@@ -137,8 +137,9 @@ public final class ManagedTestApp: Sendable {
   /// nothing without a process.
   public func kill() async {
     let (runtime, observer) = take()
-    observer?.end()
+    observer?.silence()
     await runtime?.abandon()
+    observer?.end()
   }
 
   private func take() -> (AppRuntime?, RecordingObserver?) {

@@ -198,10 +198,11 @@ public final class TestApps: Sendable {
   /// time.
   public func kill(_ app: TestApp) async {
     guard take(app) else { return }
-    app.observer.end()
+    app.observer.silence()
     await app.services.holdNow()
     _ = try? app.container.close(.now, because: "the process was killed")
     await app.services.stop()
+    app.observer.end()
   }
 
   /// False when it was ended before.
