@@ -3,18 +3,19 @@ import Locks
 
 /// What was called in the apps of a test, in order.
 ///
-/// It has requests whose handlers begin and replies that are about to be sent, errors too, of all apps; and of apps with
-/// a runtime each preparation, each event, and calls that came before the first authorization. Whatever else belongs
-/// into the order, a test notes itself.
+/// It has requests whose handlers begin and replies that are about to be sent, errors too, of all
+/// apps; and of apps with a runtime each preparation, each event, and calls that came before the
+/// first authorization. Whatever else belongs into the order, a test notes itself.
 ///
-/// The event `servicesUpdate` comes when another app of the test offers something: its place in the order is not certain.
+/// The event `servicesUpdate` comes when another app of the test offers something: its place in the
+/// order is not certain.
 public final class CallbackRecord: Sendable {
   /// A call.
   public struct Entry: Sendable, Hashable, CustomStringConvertible {
     /// The app that was called.
     public let app: ApplicationID
-    /// The call: `prepare`, `authorized`, `notAuthorized -300 idle`, `misuse container`, `request greetMe from com.example.reader`,
-    /// `reply to com.example.reader`, or what a test has noted.
+    /// The call: `prepare`, `authorized`, `notAuthorized -300 idle`, `misuse container`, `request
+    /// greetMe from com.example.reader`, `reply to com.example.reader`, or what a test has noted.
     public let call: String
     /// The event, if it was one.
     public let event: AuthorizationEvent?

@@ -4,7 +4,8 @@ import Locks
 import SecureFiles
 import SodiumPrimitives
 
-/// An app of a test with its runtime: what is installed, one process after another, its person and its owner.
+/// An app of a test with its runtime: what is installed, one process after another, its person and
+/// its owner.
 ///
 /// ```swift
 /// import AppKineticsTesting
@@ -81,21 +82,22 @@ public final class ManagedTestApp: Sendable {
   /// The services, while the app is authorized. Throws `notAuthorized`.
   public var services: AppServices { get throws { try opened().services } }
 
-  /// Writes a file into the container, with the folders that its path names. Throws what Foundation's `FileManager` throws, and
-  /// `notAuthorized`.
+  /// Writes a file into the container, with the folders that its path names. Throws what
+  /// Foundation's `FileManager` throws, and `notAuthorized`.
   public func put(_ contents: Data, at path: String) throws { try files.put(contents, at: path) }
 
   /// Writes a text as UTF-8, as ``put(_:at:)-(Data,_)`` does.
   public func put(_ text: String, at path: String) throws { try put(Data(text.utf8), at: path) }
 
-  /// The paths of all files in the inbox, sorted. Throws what Foundation's `FileManager` throws, and `notAuthorized`.
+  /// The paths of all files in the inbox, sorted. Throws what Foundation's `FileManager` throws,
+  /// and `notAuthorized`.
   public func inboxFiles() throws -> [String] { try files.inboxFiles() }
 
   /// Those of an app that is authorized. It is no mistake to ask.
   var openServices: AppServices? { (try? running?.opened())?.services }
 
-  /// Starts a process of the app. It asks for the password, or for the first one. Throws `alreadyRunning` while another process runs, and
-  /// `stateUnusable`.
+  /// Starts a process of the app. It asks for the password, or for the first one. Throws
+  /// `alreadyRunning` while another process runs, and `stateUnusable`.
   @discardableResult
   public func start() async throws -> AppRuntime { try await start { _ in } }
 
@@ -132,9 +134,9 @@ public final class ManagedTestApp: Sendable {
     observer?.end()
   }
 
-  /// Ends the process as SIGKILL does: channels break, nothing more is stored, told, answered or said, and what was under
-  /// way is left for the next process. Returns when an opening that was under way has ended, after 10 s at most. Does
-  /// nothing without a process.
+  /// Ends the process as SIGKILL does: channels break, nothing more is stored, told, answered or
+  /// said, and what was under way is left for the next process. Returns when an opening that was
+  /// under way has ended, after 10 s at most. Does nothing without a process.
   public func kill() async {
     let (runtime, observer) = take()
     observer?.silence()
@@ -149,12 +151,13 @@ public final class ManagedTestApp: Sendable {
     }
   }
 
-  /// Breaks the connections with other apps, and returns how many there were; they are made again when they are needed.
+  /// Breaks the connections with other apps, and returns how many there were; they are made again
+  /// when they are needed.
   @discardableResult
   public func breakChannels() async -> Int { await openServices?.cutChannels() ?? 0 }
 
-  /// Returns when the state of what happened so far is saved, and its events were told. Requests and replies are not
-  /// waited for.
+  /// Returns when the state of what happened so far is saved, and its events were told. Requests
+  /// and replies are not waited for.
   public func settle() async {
     await state.withLock { $0.runtime }?.settle()
     await withCheckedContinuation { continuation in eventQueue.async { continuation.resume() } }
@@ -162,9 +165,9 @@ public final class ManagedTestApp: Sendable {
 
   // MARK: The person
 
-  /// The person types the password, or `text`. The first one activates the app, and is its password from then on. Throws
-  /// what `AppRuntime.activate(passphrase:)` and `AppRuntime.authorize(passphrase:)` throw, and `notAuthorized` when no
-  /// process runs.
+  /// The person types the password, or `text`. The first one activates the app, and is its password
+  /// from then on. Throws what `AppRuntime.activate(passphrase:)` and
+  /// `AppRuntime.authorize(passphrase:)` throw, and `notAuthorized` when no process runs.
   public func typePassword(_ text: String? = nil) async throws {
     let runtime = try opened()
     let text = text ?? state.withLock { $0.password }
@@ -176,7 +179,8 @@ public final class ManagedTestApp: Sendable {
     }
   }
 
-  /// The person types wrong passwords. Throws every error but `wrongPassword`, among them `notActivated`.
+  /// The person types wrong passwords. Throws every error but `wrongPassword`, among them
+  /// `notActivated`.
   public func typeWrongPassword(times count: Int = 1) async throws {
     let runtime = try opened()
     for _ in 0..<count {
@@ -201,9 +205,10 @@ public final class ManagedTestApp: Sendable {
 
   // MARK: The owner
 
-  /// Changes members of the management file, and writes it with the next serial; nil removes a member. Returns when the
-  /// process that runs has done what the file says. Throws `managementRefused`; then the members are what they were. Those
-  /// of a text (``manage(text:)``) are not kept.
+  /// Changes members of the management file, and writes it with the next serial; nil removes a
+  /// member. Returns when the process that runs has done what the file says. Throws
+  /// `managementRefused`; then the members are what they were. Those of a text (``manage(text:)``)
+  /// are not kept.
   public func manage(_ members: [String: ServiceValue?]) async throws {
     let (all, serial) = state.withLock { state in
       var all = state.members
@@ -225,8 +230,8 @@ public final class ManagedTestApp: Sendable {
     }
   }
 
-  /// Writes a management file as it stands, and returns when the process that runs has read it. Throws
-  /// `managementRefused`.
+  /// Writes a management file as it stands, and returns when the process that runs has read it.
+  /// Throws `managementRefused`.
   public func manage(text: Data) async throws {
     guard let path = options.management?.path else {
       throw AppRuntimeError(.managementRefused, detail: "the app's options have no management file")

@@ -39,7 +39,8 @@ public final class ManualClock: AppClock {
     state.withLock { state in state.timers.values.map(\.time).filter { $0 > state.now }.min() }
   }
 
-  /// Advances the time and the date. Returns after every timer that was due by then has fired, in the order of their times.
+  /// Advances the time and the date. Returns after every timer that was due by then has fired, in
+  /// the order of their times.
   public func advance(by time: Duration) {
     precondition(time >= .zero, "time only goes on")
     wake(until: now + time)
@@ -78,7 +79,8 @@ public final class ManualClock: AppClock {
 }
 
 extension ManualClock.State {
-  /// Removes the next timer that is due by `end`, and moves the time to it; to `end` when there is none.
+  /// Removes the next timer that is due by `end`, and moves the time to it; to `end` when there is
+  /// none.
   fileprivate mutating func takeNext(until end: Duration) -> ManualTimer? {
     let next = timers.values.min { ($0.time, $0.number) < ($1.time, $1.number) }
     guard let next, next.time <= end else {

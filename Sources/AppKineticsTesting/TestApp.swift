@@ -17,11 +17,13 @@ public struct TestApp: Sendable {
   /// The file manager of the container.
   public var files: SecureFileManager { container.files }
 
-  /// Breaks the connections with other apps, and returns how many there were; they are made again when they are needed.
+  /// Breaks the connections with other apps, and returns how many there were; they are made again
+  /// when they are needed.
   @discardableResult
   public func breakChannels() async -> Int { await services.cutChannels() }
 
-  /// Writes a file into the container, with the folders that its path names. Throws what Foundation's `FileManager` throws.
+  /// Writes a file into the container, with the folders that its path names. Throws what
+  /// Foundation's `FileManager` throws.
   public func put(_ contents: Data, at path: String) throws { try files.put(contents, at: path) }
 
   /// Writes a text as UTF-8, as ``put(_:at:)-(Data,_)`` does.

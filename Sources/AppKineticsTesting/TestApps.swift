@@ -13,8 +13,9 @@ import TestSupport
 
 /// The apps of one test, and a broker of their own, in the test's process.
 ///
-/// The broker, the sockets, the containers and the encryption are those of apps that are installed. Nothing is shared with other
-/// tests or with the user's broker, so that tests may run at the same time.
+/// The broker, the sockets, the containers and the encryption are those of apps that are installed.
+/// Nothing is shared with other tests or with the user's broker, so that tests may run at the same
+/// time.
 ///
 /// ```swift
 /// import AppKineticsTesting
@@ -33,20 +34,22 @@ import TestSupport
 public final class TestApps: Sendable {
   /// How the broker and the apps behave.
   public struct Options: Sendable {
-    /// How long requests without files wait for an app that is locked: at the broker, and at each app whose own options say
-    /// nothing else.
+    /// How long requests without files wait for an app that is locked: at the broker, and at each
+    /// app whose own options say nothing else.
     public var unlockTime: Duration = .seconds(30)
-    /// The logger of the broker and of each app whose own options say nothing else. By default it discards everything.
+    /// The logger of the broker and of each app whose own options say nothing else. By default it
+    /// discards everything.
     public var logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    /// The clock of each app whose own options say nothing else: with a ``ManualClock``, time limits, retries and dates are the test's.
+    /// The clock of each app whose own options say nothing else: with a ``ManualClock``, time
+    /// limits, retries and dates are the test's.
     public var clock: any AppClock = SystemClock()
 
     /// Makes the default options.
     public init() {}
   }
 
-  /// A folder that ``stop()`` removes, in memory where the system has a file system there. The container of an app is the folder in
-  /// it that has the app's id as its name.
+  /// A folder that ``stop()`` removes, in memory where the system has a file system there. The
+  /// container of an app is the folder in it that has the app's id as its name.
   public let directory: URL
   private let options: Options
   private let configuration: ServiceBroker.Configuration
@@ -98,7 +101,8 @@ public final class TestApps: Sendable {
     }
   }
 
-  /// Stops all apps and the broker, closes the containers, and removes everything. Does nothing the second time.
+  /// Stops all apps and the broker, closes the containers, and removes everything. Does nothing the
+  /// second time.
   public func stop() async {
     for app in apps.withLock({ $0 }) { try? await end(app) }
     for app in managedApps.withLock({ $0 }) { await app.end() }
@@ -115,8 +119,9 @@ public final class TestApps: Sendable {
 
   /// Makes an app that is not started yet, with the id as its name.
   ///
-  /// The container of an id is the same each time: the app before has to be ended (``end(_:)``), else this throws `locked`. Throws
-  /// `invalidParams` for an id that is none, and the container's errors.
+  /// The container of an id is the same each time: the app before has to be ended (``end(_:)``),
+  /// else this throws `locked`. Throws `invalidParams` for an id that is none, and the container's
+  /// errors.
   public func app(
     _ id: String, options change: (inout AppServices.Options) throws -> Void = { _ in }
   ) async throws -> TestApp {
@@ -165,8 +170,9 @@ public final class TestApps: Sendable {
     return app
   }
 
-  /// Starts an app: `prepare` offers its services before others find it. An app that does not start is ended. Throws what ``app(_:options:)-(String,_)``, `prepare` and
-  /// `AppServices.start()` throw.
+  /// Starts an app: `prepare` offers its services before others find it. An app that does not start
+  /// is ended. Throws what ``app(_:options:)-(String,_)``, `prepare` and `AppServices.start()`
+  /// throw.
   public func start(
     _ id: String, prepare: (AppServices) throws -> Void = { _ in },
     options change: (inout AppServices.Options) throws -> Void = { _ in }
@@ -185,8 +191,8 @@ public final class TestApps: Sendable {
     }
   }
 
-  /// Ends an app as its process ends: its services are stopped and its container is closed, and what is in the container stays.
-  /// Does nothing the second time. Throws the container's errors.
+  /// Ends an app as its process ends: its services are stopped and its container is closed, and
+  /// what is in the container stays. Does nothing the second time. Throws the container's errors.
   public func end(_ app: TestApp) async throws {
     guard take(app) else { return }
     await app.services.stop()
@@ -194,8 +200,8 @@ public final class TestApps: Sendable {
     try await app.container.close()
   }
 
-  /// Ends an app as SIGKILL ends its process: channels break, and nothing more is stored, answered or said. Does nothing the second
-  /// time.
+  /// Ends an app as SIGKILL ends its process: channels break, and nothing more is stored, answered
+  /// or said. Does nothing the second time.
   public func kill(_ app: TestApp) async {
     guard take(app) else { return }
     app.observer.silence()
@@ -214,7 +220,8 @@ public final class TestApps: Sendable {
     }
   }
 
-  /// Ends an app and makes its next process, which is not started yet: the same application, container and options.
+  /// Ends an app and makes its next process, which is not started yet: the same application,
+  /// container and options.
   public func reopen(_ app: TestApp) async throws -> TestApp {
     try await end(app)
     return try await self.app(app.services.application, app.options)
@@ -237,11 +244,13 @@ public final class TestApps: Sendable {
 
   // MARK: Apps with a runtime
 
-  /// Installs an app whose container and services its runtime gives and takes, with the id as its name. No process of it runs yet.
+  /// Installs an app whose container and services its runtime gives and takes, with the id as its
+  /// name. No process of it runs yet.
   ///
-  /// `password` is what its person types. The runtime calls `prepare` and `events` as it does outside of a test; they are those of every
-  /// process. Its management file is in ``directory``, and a misuse is recorded and does not end the process, unless the options say something
-  /// else. Throws `invalidParams` for an id that is none.
+  /// `password` is what its person types. The runtime calls `prepare` and `events` as it does
+  /// outside of a test; they are those of every process. Its management file is in ``directory``,
+  /// and a misuse is recorded and does not end the process, unless the options say something else.
+  /// Throws `invalidParams` for an id that is none.
   public func managedApp(
     _ id: String, password: String = "correct horse",
     prepare: @escaping AppRuntime.Preparation = { _, _ in },
@@ -279,9 +288,9 @@ public final class TestApps: Sendable {
     return app
   }
 
-  /// Installs an app, starts its first process, and activates it: it is authorized when this returns. Throws what
-  /// ``managedApp(_:password:prepare:events:options:)-(String,_,_,_,_)``, ``ManagedTestApp/start()`` and
-  /// ``ManagedTestApp/typePassword(_:)`` throw.
+  /// Installs an app, starts its first process, and activates it: it is authorized when this
+  /// returns. Throws what ``managedApp(_:password:prepare:events:options:)-(String,_,_,_,_)``,
+  /// ``ManagedTestApp/start()`` and ``ManagedTestApp/typePassword(_:)`` throw.
   public func startManaged(
     _ id: String, password: String = "correct horse",
     prepare: @escaping AppRuntime.Preparation = { _, _ in },
@@ -293,7 +302,8 @@ public final class TestApps: Sendable {
       application, password: password, prepare: prepare, events: events, options: change)
   }
 
-  /// Installs, starts and activates an app, as ``startManaged(_:password:prepare:events:options:)-(String,_,_,_,_)``.
+  /// Installs, starts and activates an app, as
+  /// ``startManaged(_:password:prepare:events:options:)-(String,_,_,_,_)``.
   public func startManaged(
     _ application: Application, password: String = "correct horse",
     prepare: @escaping AppRuntime.Preparation = { _, _ in },
@@ -325,8 +335,8 @@ public final class TestApps: Sendable {
     await running?.stop()
   }
 
-  /// Starts the broker after ``stopBroker()``, with what it knew. Apps connect again by themselves, and at once when
-  /// `AppServices.start()` is called.
+  /// Starts the broker after ``stopBroker()``, with what it knew. Apps connect again by themselves,
+  /// and at once when `AppServices.start()` is called.
   public func startBroker() async throws { try await startBroker { _ in } }
 
   package func startBroker(change: (inout ServiceBroker.Configuration) -> Void) async throws {
@@ -348,11 +358,11 @@ public final class TestApps: Sendable {
 
   // MARK: The front
 
-  /// Brings an app to the front as a launcher does; nil: nobody is in front. When this returns, the apps of this object
-  /// know it: `isInFront` and `frontChanges` of their services have followed.
+  /// Brings an app to the front as a launcher does; nil: nobody is in front. When this returns, the
+  /// apps of this object know it: `isInFront` and `frontChanges` of their services have followed.
   ///
-  /// Throws `applicationNotFound` for an app that does not run, `frontRefused` while ``refusesFront`` is true,
-  /// `brokerUnavailable`.
+  /// Throws `applicationNotFound` for an app that does not run, `frontRefused` while
+  /// ``refusesFront`` is true, `brokerUnavailable`.
   public func bringToFront(_ app: ApplicationID?) async throws {
     try await choose(app?.text ?? "")
     let running =
@@ -381,17 +391,20 @@ public final class TestApps: Sendable {
     _ = try await administrator.ask(.administer(.with { $0.install = install }))
   }
 
-  /// Whether no app comes to the front: then `bringToFront` of apps throws `frontRefused`, and preferences change nothing.
+  /// Whether no app comes to the front: then `bringToFront` of apps throws `frontRefused`, and
+  /// preferences change nothing.
   public var refusesFront: Bool {
     get { front.withLock { $0.isRefused } }
     set { front.withLock { $0.isRefused = newValue } }
   }
 
-  /// The apps that were to come to the front, oldest first, also those that were refused; nil: nobody was to be in front.
+  /// The apps that were to come to the front, oldest first, also those that were refused; nil:
+  /// nobody was to be in front.
   public var fronts: [ApplicationID?] { front.withLock { $0.asked } }
 }
 
-/// Runs `body` with apps and a broker of its own, and stops them whatever it throws. Throws what `TestApps()` and `body` throw.
+/// Runs `body` with apps and a broker of its own, and stops them whatever it throws. Throws what
+/// `TestApps()` and `body` throw.
 ///
 /// ```swift
 /// import AppKineticsTesting

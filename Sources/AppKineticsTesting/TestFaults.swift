@@ -24,14 +24,16 @@ import SodiumPrimitives
 /// }
 /// ```
 public final class TestFaults: Sendable {
-  /// Bytes that are free on a full disk: those that were given back since it was full. Nil: the disk is as it is.
+  /// Bytes that are free on a full disk: those that were given back since it was full. Nil: the
+  /// disk is as it is.
   private let freeByteCount = Guarded<UInt64?>(nil)
   package let replies = TestGate()
 
   init() {}
 
-  /// Whether the disk of the app's container, and of its runtime's state, has no room left: what takes more than was given back since is
-  /// refused with `ENOSPC`. A container goes on from its reserve, as on a real disk: files can be removed, and not grow.
+  /// Whether the disk of the app's container, and of its runtime's state, has no room left: what
+  /// takes more than was given back since is refused with `ENOSPC`. A container goes on from its
+  /// reserve, as on a real disk: files can be removed, and not grow.
   public var hasFullDisk: Bool {
     get { freeByteCount.withLock { $0 != nil } }
     set { freeByteCount.withLock { $0 = newValue ? $0 ?? 0 : nil } }
