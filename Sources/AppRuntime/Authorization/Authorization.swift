@@ -77,8 +77,11 @@ public struct Authorization: Sendable, Hashable {
     return all
   }
 
+  /// The strongest withdrawal that takes the keys; nil while nothing does.
+  var keysTakenBy: Withdrawal? { withdrawals.first(where: \.takesKeys) }
+
   /// Whether a withdrawal takes the keys.
-  var takesKeys: Bool { withdrawals.contains(where: \.takesKeys) }
+  var takesKeys: Bool { keysTakenBy != nil }
 
   /// The withdrawal that a person is told about.
   public var shown: Withdrawal? { withdrawals.first }

@@ -21,7 +21,7 @@ extension AppRuntime {
     let authorization = authorization
     guard let opened = state.withLock({ $0.opened }) else {
       let reason =
-        authorization.withdrawals.first(where: \.takesKeys).map { "\($0.code.rawValue)" }
+        authorization.keysTakenBy.map { "\($0.code.rawValue)" }
         ?? "\(AppRuntimeError.Code.notAuthorized)"
       return note(.fetch, begin: options.clock.now, .notAuthorized, reason)
     }

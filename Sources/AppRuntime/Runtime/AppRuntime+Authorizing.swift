@@ -154,9 +154,7 @@ extension AppRuntime {
       if state.authorization.activation != .activated { return .notActivated }
       if state.isInForeground { return .inForeground }
       if state.authorization.isAuthorized { return .authorized }
-      if let withdrawal = state.authorization.withdrawals.first(where: \.takesKeys) {
-        return .withdrawn(withdrawal)
-      }
+      if let withdrawal = state.authorization.keysTakenBy { return .withdrawn(withdrawal) }
       return state.trying == nil ? nil : .busy
     }
   }

@@ -257,7 +257,7 @@ public final class AppRuntime: Sendable {
     if let call, !authorization.wasAuthorized, !authorization.takesKeys {
       options.misuse(Misuse(call: call, state: authorization))
     }
-    throw AppRuntimeError(.notAuthorized, withdrawal: authorization.withdrawals.first(where: \.takesKeys))
+    throw AppRuntimeError(.notAuthorized, withdrawal: authorization.keysTakenBy)
   }
 
   /// Container and services, as soon as the app is authorized. A seal in between is waited for; a wipe, and ``stop()``, throw
