@@ -28,7 +28,7 @@ options.management = arguments.count == 3 ? ManagementSource(path: arguments[2])
   }
 }
 
-/// What a person types, line by line.
+/// Returns the lines that a person types.
 func lines() -> AsyncStream<String> {
   AsyncStream { continuation in
     Thread.detachNewThread {
@@ -38,7 +38,7 @@ func lines() -> AsyncStream<String> {
   }
 }
 
-/// What is shown now. No text of the diary is on a screen that asks.
+/// Prints the screen for a state. A screen that asks shows no text of the diary.
 func show(_ state: Authorization) {
   switch state.presentation {
   case .app: say("-- diary")
@@ -62,7 +62,7 @@ func take(_ line: String, _ runtime: AppRuntime, _ asksForNew: inout Bool) async
   runtime.noteActivity()
   do {
     let state = runtime.authorization
-    // What was asked for before a lock is not asked any more.
+    // A lock ends the question for another password.
     if state.presentation != .app { asksForNew = false }
     switch state.presentation {
     case .nothing: try await runtime.activate(passphrase: SecretBytes(utf8: line))

@@ -132,13 +132,19 @@ public final class TestApps: Sendable {
   public func app(
     _ application: Application, options change: (inout AppServices.Options) throws -> Void = { _ in }
   ) async throws -> TestApp {
+    var options = servicesOptions
+    try change(&options)
+    return try await app(application, options)
+  }
+
+  /// The options of every app's services, before a test changes them.
+  private var servicesOptions: AppServices.Options {
     var options = AppServices.Options()
     options.broker = socketPath
     options.logger = self.options.logger
     options.unlockTime = self.options.unlockTime
     options.clock = self.options.clock
-    try change(&options)
-    return try await app(application, options)
+    return options
   }
 
   /// The raw key of all containers.
@@ -272,9 +278,7 @@ public final class TestApps: Sendable {
     let id = application.id
     let faults = faults(of: id)
     var options = AppRuntime.Options()
-    options.services.broker = socketPath
-    options.services.unlockTime = self.options.unlockTime
-    options.services.logger = self.options.logger
+    options.services = servicesOptions
     options.logger = self.options.logger
     options.clock = self.options.clock
     options.container = faults.containerOptions

@@ -103,7 +103,7 @@ struct RuntimeBenchmark {
     }
   }
 
-  /// What a test of an app does before its own first line.
+  /// Measures the set-up of an app's test, from its beginning to its own first line.
   private func measureStarts() async throws {
     var times: [Double] = []
     for _ in 0..<rounds {

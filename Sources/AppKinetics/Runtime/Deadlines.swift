@@ -62,7 +62,7 @@ extension Core {
     let soon = now + WakeUp.lookTime
     let times =
       [broker.nextDeadline, messages.nextDeadline] + peers.values.map { $0.nextDeadline(soon: soon) }
-    // What is due still waits for somebody else, such as a connection to end: it is looked at again, and not without end.
+    // A deadline that has passed still waits for somebody else, such as a connection that ends: the next look is in a second.
     wakeUp.end(next: times.compactMap(\.self).map { $0 > now ? $0 : soon }.min())
   }
 }

@@ -16,7 +16,7 @@ package enum FailPoint: String, CaseIterable, Sendable {
   case stored, offering, streaming, settling, settled
   // Of the receiver.
   case offered, begun, listed, receiving, committing, committed, handling, handled, keeping, kept
-  // Of the runtime.
+  // The runtime has these.
   case created, enrolled, counted, unsealed, prepared, decided, saved, told, givingWay, standingIn, replaced,
     noted
   case wiping, destroyed, leaving
