@@ -10,6 +10,22 @@ let strict: [SwiftSetting] = [
 ]
 let strictC: [CSetting] = [.enableWarning("all"), .enableWarning("extra"), .treatAllWarnings(as: .error)]
 
+// A package is neither fetched nor resolved for who enables no trait that needs it: each product of another package has its condition
+// (Documentation/PACKAGE.md).
+func external(_ name: String, _ package: String, _ traits: String...) -> Target.Dependency {
+  .product(name: name, package: package, condition: .when(traits: Set(traits)))
+}
+let log = external("Logging", "swift-log", "Services")
+let arguments = external("ArgumentParser", "swift-argument-parser", "Program")
+let pushLog = external("Logging", "swift-log", "Push")
+let pushCrypto = external("Crypto", "swift-crypto", "Push")
+let pushDatabase = external("GRDB", "GRDB.swift", "Push")
+let pushNIO = [
+  external("NIOCore", "swift-nio", "Push"), external("NIOPosix", "swift-nio", "Push"),
+  external("NIOHTTP1", "swift-nio", "Push"), external("NIOWebSocket", "swift-nio", "Push"),
+  external("NIOSSL", "swift-nio-ssl", "Push"),
+]
+
 let package = Package(
   name: "OpenDynamics",
   platforms: [.macOS(.v15), .iOS(.v18)],
@@ -24,16 +40,36 @@ let package = Package(
     .library(name: "AppRuntime", targets: ["AppRuntime"]),
     .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
     .library(name: "AppKineticsTesting", targets: ["AppKineticsTesting"]),
-    // For Fuzzing/, a package of its own; they have no public interface.
-    .library(name: "ServiceWire", targets: ["ServiceWire"]),
-    .library(name: "OpenDynamicsTesting", targets: ["OpenDynamicsTesting"]),
-    .library(name: "TestSupport", targets: ["TestSupport"]),
+    .library(name: "PushClient", targets: ["PushClient"]),
+    .library(name: "PushTesting", targets: ["PushTesting"]),
+    .executable(name: "dynamics-push", targets: ["dynamics-push"]),
+  ],
+  traits: [
+    .trait(
+      name: "Services",
+      description: "requests and files between apps, their broker, and the runtime around an app"),
+    .trait(
+      name: "Push", description: "messages from an app's server: the client, the relay, and dynamics-push"),
+    .trait(name: "Program", description: "the program dynamics", enabledTraits: ["Services"]),
+    .default(enabledTraits: ["Services", "Push", "Program"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+    // Push
+    .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+    .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
+    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+    .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
+    .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
+    .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
+    .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
+    .package(url: "https://github.com/apple/swift-http-types", from: "1.8.0"),
+    .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0"),
+    .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+    .package(url: "https://github.com/hummingbird-project/hummingbird", from: "2.28.0", traits: []),
   ],
   targets: [
     // 0 system
@@ -43,9 +79,11 @@ let package = Package(
     .target(name: "CLibcrypto", cSettings: strictC),
     .target(name: "CPosix", cSettings: strictC),
     .target(name: "Locks", swiftSettings: strict),
+    .target(name: "Identifiers", swiftSettings: strict),
     // 1 primitives
     .target(
-      name: "SodiumPrimitives", dependencies: ["Locks", "CSodium", "CLibcrypto"], swiftSettings: strict),
+      name: "SodiumPrimitives", dependencies: ["Locks", "Identifiers", "CSodium", "CLibcrypto"],
+      swiftSettings: strict),
     .target(name: "UnixSockets", dependencies: ["CPosix"], swiftSettings: strict),
     .target(name: "ServiceValues", swiftSettings: strict),
     // 2 formats
@@ -53,7 +91,7 @@ let package = Package(
     .target(
       name: "ServiceWire",
       dependencies: [
-        "SodiumPrimitives", "ServiceValues", .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+        "SodiumPrimitives", "ServiceValues", external("SwiftProtobuf", "swift-protobuf", "Services"),
       ], exclude: ["Messages/service.proto"], swiftSettings: strict),
     // 3 stores
     .target(
@@ -70,8 +108,8 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport",
-        .product(name: "Logging", package: "swift-log"),
-        .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+        log,
+        external("ServiceLifecycle", "swift-service-lifecycle", "Services"),
       ], swiftSettings: strict),
     .target(
       name: "SecureFiles", dependencies: ["Locks", "ContainerStore", "SodiumPrimitives"],
@@ -81,7 +119,7 @@ let package = Package(
       name: "AppKinetics",
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
-        "LocalTransport", "ContainerStore", "SecureFiles", .product(name: "Logging", package: "swift-log"),
+        "LocalTransport", "ContainerStore", "SecureFiles", log,
       ], swiftSettings: strict),
     // 6 the runtime around an app
     .target(
@@ -89,7 +127,7 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "SodiumPrimitives", "ServiceValues", "ContainerStore", "SecureFiles",
         "AppKinetics",
-        .product(name: "Logging", package: "swift-log"),
+        log,
       ], swiftSettings: strict),
     // 8 libraries
     .target(
@@ -97,8 +135,33 @@ let package = Package(
       dependencies: [
         "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore",
         "SecureFiles", "AppKinetics", "AppRuntime", "TestSupport",
-        .product(name: "Logging", package: "swift-log"),
+        log,
       ], swiftSettings: strict),
+    // push: what an app and its server need, beside the rest
+    .target(
+      name: "PushWire", dependencies: ["Identifiers", external("SwiftProtobuf", "swift-protobuf", "Push")],
+      exclude: ["push.proto"], swiftSettings: strict),
+    .target(name: "PushChannels", dependencies: ["PushWire"], swiftSettings: strict),
+    .target(
+      name: "PushClient",
+      dependencies: ["Locks", "PushChannels", "PushWire", pushDatabase, pushCrypto, pushLog] + pushNIO,
+      swiftSettings: strict),
+    .target(
+      name: "PushRelay",
+      dependencies: [
+        "Locks", "PushWire", pushDatabase, pushCrypto, pushLog,
+        external("X509", "swift-certificates", "Push"),
+        external("SwiftASN1", "swift-asn1", "Push"),
+        external("CoreMetrics", "swift-metrics", "Push"),
+        external("HTTPTypes", "swift-http-types", "Push"),
+        external("HummingbirdCore", "hummingbird", "Push"),
+        external("HummingbirdTLS", "hummingbird", "Push"),
+        external("ServiceLifecycle", "swift-service-lifecycle", "Push"),
+        external("AsyncHTTPClient", "async-http-client", "Push"),
+      ] + pushNIO, swiftSettings: strict),
+    .target(
+      name: "PushTesting", dependencies: ["Locks", "PushRelay", "PushWire", pushLog] + pushNIO,
+      swiftSettings: strict),
     .target(
       name: "OpenDynamicsTesting", dependencies: ["Locks", "ContainerStore", "TestSupport"],
       swiftSettings: strict),
@@ -107,8 +170,8 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics", "AppRuntime",
-        .product(name: "ArgumentParser", package: "swift-argument-parser"),
-        .product(name: "Logging", package: "swift-log"),
+        arguments,
+        log,
       ], swiftSettings: strict),
     // Examples, which tests run
     .executableTarget(
@@ -141,21 +204,32 @@ let package = Package(
     .executableTarget(
       name: "Diary", dependencies: ["ExampleSupport", "AppRuntime"], path: "Examples/Diary",
       swiftSettings: strict),
+    .executableTarget(
+      name: "NewsApp", dependencies: ["PushClient"], path: "Examples/NewsApp", swiftSettings: strict),
     // 9 program
     .executableTarget(name: "dynamics", dependencies: ["Commands"], swiftSettings: strict),
+    .executableTarget(
+      name: "dynamics-push",
+      dependencies: [
+        "Locks", "UnixSockets", "PushRelay", "PushClient", "PushWire", pushLog,
+        external("ArgumentParser", "swift-argument-parser", "Push"),
+        external("Configuration", "swift-configuration", "Push"),
+        external("ServiceLifecycle", "swift-service-lifecycle", "Push"),
+        external("AsyncHTTPClient", "async-http-client", "Push"),
+      ] + pushNIO, swiftSettings: strict),
 
     // Benchmarks, in this package so that they measure the modules that were built for the program
     .executableTarget(
       name: "ladder",
       dependencies: [
         "SodiumPrimitives", "EncryptedFile", "ContainerStore", "SecureFiles",
-        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        arguments,
       ], path: "Benchmarks/Sources/ladder", swiftSettings: strict),
     .executableTarget(
       name: "random-io",
       dependencies: [
         "SodiumPrimitives", "ContainerStore",
-        .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        arguments,
       ], path: "Benchmarks/Sources/random-io", swiftSettings: strict),
     .executableTarget(
       name: "services-benchmark",
@@ -163,11 +237,17 @@ let package = Package(
         "CPosix", "Locks", "AppKinetics", "AppKineticsTesting", "ServiceBroker", "ContainerStore",
         "SecureFiles",
         "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives", "UnixSockets",
-        .product(name: "Logging", package: "swift-log"),
+        log,
       ], path: "Benchmarks/Sources/services", swiftSettings: strict),
     .executableTarget(
       name: "lane-benchmark", dependencies: ["Locks", "LocalTransport", "ServiceWire", "SodiumPrimitives"],
       path: "Benchmarks/Sources/lane", swiftSettings: strict),
+    .executableTarget(
+      name: "push-bench",
+      dependencies: [
+        "Locks", "PushClient", "PushWire", external("ArgumentParser", "swift-argument-parser", "Push"),
+      ]
+        + pushNIO, path: "Benchmarks/Sources/push", swiftSettings: strict),
 
     // Random numbers, directories and failures for the tests of every layer.
     .target(
@@ -187,7 +267,7 @@ let package = Package(
       name: "ServiceWireTests",
       dependencies: [
         "ServiceWire", "SodiumPrimitives", "ServiceValues", "TestSupport",
-        .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+        external("SwiftProtobuf", "swift-protobuf", "Services"),
       ], swiftSettings: strict),
     .testTarget(
       name: "UnixSocketsTests",
@@ -233,7 +313,7 @@ let package = Package(
         "BlockingCalls",
         "OpenDynamicsTesting", "GreetingsService", "GreetingsClient", "EditService", "EditClient",
         "PhotoPicker", "PhotoClient", "ApprovalService", "ApprovalClient", "FrontApp",
-        .product(name: "Logging", package: "swift-log"),
+        log,
       ],
       swiftSettings: strict),
     .testTarget(
@@ -242,7 +322,7 @@ let package = Package(
         "Locks", "AppRuntime", "AppKinetics", "AppKineticsTesting", "ContainerStore", "SecureFiles",
         "SodiumPrimitives", "ServiceValues", "ServiceWire", "LocalTransport", "OpenDynamicsTesting",
         "TestSupport", "Diary",
-        .product(name: "Logging", package: "swift-log"),
+        log,
       ], swiftSettings: strict),
     // An app in a process of its own, for tests of the front.
     .executableTarget(
@@ -256,12 +336,26 @@ let package = Package(
       name: "ServiceBrokerTests",
       dependencies: [
         "Locks", "ServiceBroker", "LocalTransport", "ServiceWire", "ServiceValues", "SodiumPrimitives",
-        "UnixSockets", "TestSupport", .product(name: "Logging", package: "swift-log"),
+        "UnixSockets", "TestSupport", log,
       ], swiftSettings: strict),
+    .testTarget(name: "PushWireTests", dependencies: ["PushWire"], swiftSettings: strict),
+    .testTarget(
+      name: "PushChannelsTests", dependencies: ["PushChannels", "PushWire", "TestSupport"],
+      swiftSettings: strict),
+    .testTarget(
+      name: "PushTests",
+      dependencies: [
+        "Locks", "PushClient", "PushTesting", "TestSupport", pushDatabase,
+        external("NIOEmbedded", "swift-nio", "Push"),
+      ] + pushNIO, swiftSettings: strict),
+    .testTarget(
+      name: "PushRelayTests", dependencies: ["Locks", "PushRelay", "PushWire", "TestSupport"],
+      swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests",
       dependencies: [
-        "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "ServiceBroker", "TestSupport",
+        "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "ServiceBroker", "PushClient",
+        "PushTesting", "TestSupport",
       ],
       swiftSettings: strict),
     .testTarget(
@@ -277,6 +371,13 @@ let package = Package(
       swiftSettings: strict),
   ]
 )
+
+// For Fuzzing/, a package of its own; they have no public interface.
+if Context.environment["OPENDYNAMICS_FUZZING"] != nil {
+  package.products += ["ServiceWire", "OpenDynamicsTesting", "TestSupport"].map {
+    .library(name: $0, targets: [$0])
+  }
+}
 
 // Scripts/sanitize --short builds what it runs, and no more: instrumented code takes long to build.
 if Context.environment["OPENDYNAMICS_SANITIZE"] == "short" {

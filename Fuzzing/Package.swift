@@ -6,7 +6,7 @@ import PackageDescription
 let package = Package(
   name: "Fuzzing",
   platforms: [.macOS(.v15)],
-  dependencies: [.package(name: "OpenDynamics", path: "..")],
+  dependencies: [.package(name: "OpenDynamics", path: "..", traits: ["Services"])],
   targets: [
     .systemLibrary(name: "CLibFuzzer"),
     .executableTarget(

@@ -1,4 +1,5 @@
 import CSodium
+@_exported public import Identifiers
 
 /// Whether libsodium set itself up; true on every machine that has a source of random bytes.
 private let sodiumIsReady = sodium_init() >= 0

@@ -10,12 +10,15 @@ struct LayerTests {
     Layer(0, "CLibcrypto"),
     Layer(0, "CPosix"),
     Layer(0, "Locks", system: lowSystem),
-    Layer(1, "SodiumPrimitives", imports: ["Locks", "CSodium", "CLibcrypto"], system: lowSystem),
+    Layer(0, "Identifiers", system: lowSystem),
+    Layer(
+      1, "SodiumPrimitives", imports: ["Locks", "Identifiers", "CSodium", "CLibcrypto"], system: lowSystem),
     Layer(1, "UnixSockets", imports: ["CPosix"], system: lowSystem),
     Layer(1, "ServiceValues", system: highSystem),
     Layer(2, "EncryptedFile", imports: ["Locks", "SodiumPrimitives"], system: lowSystem),
     Layer(
       2, "ServiceWire", imports: ["SodiumPrimitives", "ServiceValues", "SwiftProtobuf"], system: highSystem),
+    Layer(2, "PushWire", imports: ["Identifiers", "SwiftProtobuf"], system: highSystem),
     Layer(
       3, "ContainerStore", imports: ["Locks", "CPosix", "SodiumPrimitives", "EncryptedFile"],
       system: lowSystem),
@@ -23,6 +26,20 @@ struct LayerTests {
       3, "LocalTransport",
       imports: ["Locks", "SodiumPrimitives", "UnixSockets", "ServiceValues", "ServiceWire"],
       system: highSystem),
+    Layer(3, "PushChannels", imports: ["PushWire"], system: highSystem),
+    Layer(
+      4, "PushClient",
+      imports: [
+        "Locks", "PushChannels", "PushWire", "GRDB", "Crypto", "Logging", "NIOCore", "NIOPosix", "NIOHTTP1",
+        "NIOWebSocket", "NIOSSL",
+      ], system: highSystem.union(["Network"])),
+    Layer(
+      4, "PushRelay",
+      imports: [
+        "Locks", "PushWire", "GRDB", "Crypto", "Logging", "X509", "SwiftASN1", "CoreMetrics", "HTTPTypes",
+        "HummingbirdCore", "HummingbirdTLS", "ServiceLifecycle", "AsyncHTTPClient", "NIOCore", "NIOPosix",
+        "NIOHTTP1", "NIOHTTPTypes", "NIOWebSocket", "NIOSSL",
+      ], system: highSystem),
     Layer(
       4, "ServiceBroker",
       imports: [
@@ -49,6 +66,9 @@ struct LayerTests {
         "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore",
         "SecureFiles", "AppKinetics", "AppRuntime", "TestSupport", "Logging",
       ], system: highSystem),
+    Layer(
+      8, "PushTesting", imports: ["Locks", "PushRelay", "PushWire", "Logging", "NIOCore", "NIOPosix"],
+      system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(
       8, "Commands",
@@ -58,6 +78,13 @@ struct LayerTests {
         "AppRuntime", "ArgumentParser", "Logging",
       ], system: highSystem),
     Layer(9, "dynamics", imports: ["Commands"], system: highSystem),
+    Layer(
+      9, "dynamics-push",
+      imports: [
+        "Locks", "UnixSockets", "PushRelay", "PushClient", "PushWire", "ArgumentParser", "AsyncHTTPClient",
+        "Configuration",
+        "Logging", "NIOCore", "NIOHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "SystemPackage",
+      ], system: highSystem),
   ]
 
   /// Foundation stays out of everything below the products: those layers take bytes and descriptors.

@@ -36,7 +36,8 @@ struct TrapTests {
     let measured = [
       "ServiceValue+Limits.swift", "AppDirectory.swift", "ProviderWatch.swift",
       "BrokerRecords+Administration.swift",
-      "DescriptorReceiver.swift",
+      "DescriptorReceiver.swift", "PushChannels/ChannelBook.swift", "PushRelay/Hub.swift",
+      "PushRelay/Relay.swift",
     ]
     // Constants.
     let constants =

@@ -35,7 +35,8 @@ enum Toolchain {
   private static var mapsOfDependencies: [URL] {
     let checkouts = products.appending(path: "../../checkouts").standardizedFileURL
     return folders(in: checkouts).flatMap { folders(in: $0.appending(path: "Sources")) }
-      .map { $0.appending(path: "include/module.modulemap") }.filter(exists)
+      .flatMap { [$0.appending(path: "include"), $0] }.map { $0.appending(path: "module.modulemap") }
+      .filter(exists)
   }
 
   private static func folders(in folder: URL) -> [URL] {
@@ -63,12 +64,16 @@ enum Toolchain {
     }
   }
 
+  /// What push's objects need, which are among the others.
+  private static let pushLibraries = ["-lsqlite3", "-lstdc++"]
+
   /// Compiles and links a program with the objects that SwiftPM made.
   static func build(_ source: URL, to program: URL) async throws -> Outcome {
     let arguments = program.path + ".objects"
     try objects().joined(separator: "\n").write(toFile: arguments, atomically: false, encoding: .utf8)
     return try await run(
-      ["swiftc", "-o", program.path] + language + modules + [source.path, "@" + arguments, "-lsodium"])
+      ["swiftc", "-o", program.path] + language + modules + [source.path, "@" + arguments, "-lsodium"]
+        + pushLibraries)
   }
 
   /// Runs a command with its output in a file beside what it works on, so that no pipe fills up.

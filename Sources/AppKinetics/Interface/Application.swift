@@ -2,7 +2,7 @@ public import Foundation
 @_exported public import SecureFiles
 @_exported public import ServiceValues
 import ServiceWire
-public import SodiumPrimitives
+internal import SodiumPrimitives
 
 /// Who an app is among the others.
 public struct Application: Sendable, Hashable {
