@@ -14,6 +14,6 @@ def prepare(*packages: str) -> None:
 
 def built() -> Path:
     """Builds `dynamics` for release, and returns its path."""
-    command = ["swift", "build", "-c", "release", "--product", "dynamics", "--package-path", str(REPOSITORY)]
+    command = ["swift", "build", "-c", "release", "--traits", "Program", "--product", "dynamics", "--package-path", str(REPOSITORY)]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return REPOSITORY / ".build/release/dynamics"
