@@ -88,7 +88,8 @@ struct CodeTests {
     return outcome.text
   }
 
-  @Test(arguments: try programs.filter { try Page(path: $0).blocks("swift").contains(where: isManifest) })
+  @Test(
+    arguments: try Page.all().filter { $0.blocks("swift").contains(where: isManifest) }.map(\.path))
   func manifestIsOne(path: String) async throws {
     let page = try Page(path: path)
     let block = try #require(page.blocks("swift").first { Self.isManifest($0) })
