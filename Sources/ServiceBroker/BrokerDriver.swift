@@ -79,7 +79,7 @@ final class BrokerDriver: @unchecked Sendable {
       publicKey: Data(store.key.publicKey), administratorKey: Data(store.administratorKey.publicKey),
       originSecret: try store.key.withPrivateKey {
         KeyedHash.compute(count: 32, key: $0, data: Array("OpenDynamics origins".utf8))
-      }, records: store.records, limits: limits)
+      }, records: store.records, limits: limits, programFault: ProgramFile.fault)
     ticks = DispatchSource.makeTimerSource(queue: queue)
     ticks.setEventHandler { [weak self] in self?.tick() }
     ticks.schedule(deadline: .distantFuture)
@@ -351,6 +351,11 @@ final class BrokerDriver: @unchecked Sendable {
   // MARK: Programs
 
   private func start(_ appID: String, _ program: String, _ arguments: [String]) {
+    // It may be another file than when it was installed.
+    if let fault = ProgramFile.fault(at: program) {
+      logger.error("an app's program is not started", metadata: ["app": "\(appID)", "program": "\(fault)"])
+      return startFailed(appID)
+    }
     let number = nextProgram
     nextProgram += 1
     let environment = ChildProgram.appEnvironment(

@@ -293,13 +293,17 @@ struct BrokerTests {
   @Test func aProgramThatFailsIsNotWaitedFor() async throws {
     let world = World()
     let broker = try await world.broker()
-    for (appID, start) in [(b, "/bin/false"), ("com.example.c", "/nothing/there")] {
+    let gone = world.path + "/gone"
+    try Data().write(to: URL(filePath: gone))
+    #expect(chmod(gone, 0o700) == 0)
+    for (appID, start) in [(b, "/bin/false"), ("com.example.c", gone)] {
       let two = try await TestApp(world, appID, key: KeyPair())
       try await two.register()
       try await world.install(appID, [start])
       two.client.close()
       _ = await two.end()
     }
+    #expect(unlink(gone) == 0)
     let one = try await TestApp(world, a, key: KeyPair())
     for appID in [b, "com.example.c"] {
       await #expect(throws: ServicesError(.applicationNotFound)) { try await one.connect(to: appID) }

@@ -321,6 +321,39 @@ struct BrokerFrontTests {
     #expect(world.failure(apps[0], next) == 20 && world.state.presence.front == b)
   }
 
+  @Test(arguments: [WireAppState.running, .locked])
+  func anInstalledAppThatTheUserChoosesIsStarted(state: WireAppState) {
+    let (world, _, tool) = frontWorld()
+    world.compositor = true
+    #expect(world.error(tool, .administer(.with { $0.front = installed })) == 3)
+    world.install(installed, "/usr/bin/app")
+    let choice = world.ask(tool, .administer(.with { $0.front = installed }))
+    #expect(world.starts == [installed] && world.failure(tool, choice) == nil)
+    #expect(world.last(tool)?.waiting == .with { $0.number = choice })
+    // A rule between apps is none for the user.
+    let app = world.enrol(installed, state: state)
+    #expect(world.failure(tool, choice) == 0 && world.state.presence.front == installed)
+    #expect(world.introductions.isEmpty && world.sent[app]?.contains { $0.frontChanged.isInFront } == true)
+  }
+
+  @Test func theUsersChoiceOfAnAppThatDoesNotStartChangesNothing() {
+    let (world, apps, tool) = frontWorld()
+    world.compositor = true
+    let wish = frontOfInstalled(world, apps)
+    // The wishes of apps end with the user's, which has the same start.
+    let choice = world.ask(tool, .administer(.with { $0.front = installed }))
+    #expect(world.failure(apps[0], wish) == 21 && world.starts == [installed])
+    world.perform(world.state.startFailed(installed, now: world.now))
+    #expect(world.failure(tool, choice) == 3 && world.state.presence.front == a)
+    // A later choice of the user replaces one that waits.
+    world.tick(10_000)
+    let waiting = world.ask(tool, .administer(.with { $0.front = installed }))
+    #expect(world.error(tool, .administer(.with { $0.front = b })) == 0)
+    #expect(world.failure(tool, waiting) == 21)
+    _ = world.enrol(installed)
+    #expect(world.state.presence.front == b)
+  }
+
   @Test func forgettingAnAppIsToldToAllThatRun() {
     let (world, apps, tool) = frontWorld()
     #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)

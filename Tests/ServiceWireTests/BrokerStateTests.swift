@@ -279,6 +279,47 @@ struct BrokerStateTests {
     #expect(world.last(tool)?.answer.apps.apps.map(\.provider.appID) == [a, b, "com.example.silent"])
   }
 
+  @Test func appsThatOfferNothingAreFoundByWhoAsksForThem() {
+    let world = BrokerWorld()
+    let (one, other) = (world.enrol(a, user: "u"), world.enrol("com.example.other", user: "v"))
+    let silent = world.enrol(b, user: "u")
+    world.register(other)
+    _ = world.enrol("com.example.unregistered", user: "u")
+    func found(_ change: (inout WireFind) -> Void = { _ in }) -> [String] {
+      var find = WireFind.with { $0.includesNonProviders = true }
+      change(&find)
+      let question = world.ask(one, .find(find))
+      return world.answers(one, question).last?.providers.providers.map(\.appID) ?? []
+    }
+    let watch = world.ask(one, .watch(.with { $0.includesNonProviders = true }))
+    #expect(found() == [])
+    world.register(silent)
+    // Those that it may call, and nobody who offers something else than what is asked for.
+    #expect(
+      found() == [b] && found { $0.serviceID = greetings } == [] && found { $0.type = .application } == [])
+    #expect(world.answers(one, watch).map(\.providers.providers) == [[]])
+    #expect(world.changes(one).map(\.present).map { $0.map(\.appID) } == [[b]])
+    // Whether it can be started, also while nothing else changes.
+    #expect(world.changes(one).last?.present.first?.isInstalled == false)
+    world.install(b, "/usr/bin/b")
+    #expect(world.changes(one).last?.present.first?.isInstalled == true)
+    let tool = world.attend()
+    #expect(world.error(tool, .administer(.with { $0.uninstall = b })) == 0)
+    #expect(world.changes(one).last?.present.first?.isInstalled == false)
+  }
+
+  @Test func aProgramThatOthersCanChangeIsNotInstalled() {
+    let world = BrokerWorld()
+    let tool = world.attend()
+    let install = WireAdminister.with {
+      $0.install.appID = a
+      $0.install.program.path = "/tmp/program"
+    }
+    #expect(world.error(tool, .administer(install)) == 8)
+    #expect(world.last(tool)?.answer.failure.detail == "program: /tmp/program belongs to another user")
+    #expect(world.saved.isEmpty && world.state.records.programs.isEmpty)
+  }
+
   /// The user of an app changes when an administrator has forgotten the app, and in no other way.
   @Test func aWatchFollowsTheUserOfAnApp() {
     let world = BrokerWorld()

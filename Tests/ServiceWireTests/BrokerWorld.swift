@@ -42,7 +42,7 @@ final class BrokerWorld {
     limits.plainApps = plainApps
     state = BrokerState(
       publicKey: Self.brokerKey, administratorKey: Self.administratorKey, records: records,
-      limits: limits)
+      limits: limits, programFault: { $0.hasPrefix("/tmp/") ? "\($0) belongs to another user" : nil })
   }
 
   func perform(_ outputs: [BrokerOutput]) {

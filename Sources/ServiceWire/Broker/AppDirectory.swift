@@ -65,8 +65,9 @@ struct AppDirectory: Sendable {
         && (!filter.hasVersion || filter.version == service.version)
         && (!filter.hasType || filter.type == service.type)
     }
-    // An app that offers nothing is no provider, whatever a client asks for.
-    guard !services.isEmpty || asker == nil else { return nil }
+    guard !services.isEmpty || asker == nil || filter.includesNonProviders && !filter.hasService else {
+      return nil
+    }
     if !filter.includesContents {
       for i in services.indices { services[i].definition = Data() }
     }
@@ -82,6 +83,7 @@ struct AppDirectory: Sendable {
       let isShown = asker.map { $0.origin == .plain || $0.appID == appID || $0.administers } ?? true
       $0.state = isShown ? presence.state(of: appID) : .hidden
       $0.isInFront = isShown && presence.front == appID
+      $0.isInstalled = records.mayBeStarted(appID)
     }
   }
 
@@ -131,6 +133,7 @@ struct AppDirectory: Sendable {
           $0.appID = appID
           $0.state = presence.state(of: appID)
           $0.isInFront = presence.front == appID
+          $0.isInstalled = records.mayBeStarted(appID)
         }
       if let record {
         $0.identity.keyFingerprint = KeyFingerprint.of(record.publicKey)
@@ -158,6 +161,9 @@ struct AppDirectory: Sendable {
 }
 
 extension WireFind {
+  /// Whether it is about a service, and not about apps.
+  fileprivate var hasService: Bool { hasServiceID || hasVersion || hasType }
+
   /// The texts of a filter are ids and versions, so that each is compared as the bytes of a short
   /// ASCII text.
   func check() throws(BrokerRefusal) {

@@ -6,11 +6,16 @@ import SwiftProtobuf
 extension BrokerRecords {
   // MARK: Programs and approval
 
-  /// Sets an app's program. A program is the user's decision, as a rule is: forgetting the app does
-  /// not uninstall it.
-  mutating func install(_ message: WireInstall, _ limits: BrokerLimits) throws(BrokerRefusal) {
+  /// Sets an app's program, unless `programFault` says why it is not to be started. A program is the
+  /// user's decision, as a rule is: forgetting the app does not uninstall it.
+  mutating func install(
+    _ message: WireInstall, _ limits: BrokerLimits, _ programFault: (String) -> String?
+  ) throws(BrokerRefusal) {
     let install = try message.checked()
     if let wrong = install.fault(limits) { throw .answer(.invalidParams, detail: wrong) }
+    if install.program.isStarted, let wrong = programFault(install.program.path) {
+      throw .answer(.invalidParams, detail: "program: \(wrong)")
+    }
     guard programs[install.appID] != nil || programs.count < limits.appCountMax else {
       throw .answer(.limitExceeded, detail: "apps installed")
     }

@@ -51,6 +51,17 @@ package struct BrokerRecords: Sendable, Equatable {
   /// Names of files of programs that cannot be read.
   package var damagedPrograms: Set<String> = []
 
+  /// Why the two apps are not introduced, and the one does not bring the other to front; nil when
+  /// they may. An introduction tells each side the key and the user of the other one, so that it is
+  /// for apps of one user alone.
+  func refusal(of dialler: String, _ target: String) -> ServicesError.Code? {
+    if policy.denies(dialler, target) { return .notAllowed }
+    return areOfDifferentUsers(dialler, target) ? .enterpriseUserNotMatch : nil
+  }
+
+  /// Whether an administrator has named a program that starts the app.
+  func mayBeStarted(_ appID: String) -> Bool { programs[appID]?.isStarted == true && !isDamaged(appID) }
+
   /// Whether the file of the app's program cannot be read.
   func isProgramDamaged(_ appID: String) -> Bool { damagedPrograms.contains(Self.fileName(appID)) }
 

@@ -3,7 +3,7 @@ import ServiceValues
 
 extension BrokerState {
   mutating func administer(
-    _ message: WireAdminister, _ question: BrokerQuestion, now: UInt64, date: UInt64
+    _ message: WireAdminister, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64, date: UInt64
   ) throws(BrokerRefusal) {
     guard let kind = message.kind else { throw .fault(.malformed) }
     // Asked for again, a change that could not be written is nothing new.
@@ -12,7 +12,7 @@ extension BrokerState {
     case .listApps(let list):
       if !list.after.isEmpty { try BrokerRefusal.checkAppID(list.after) }
       return feeds.list(.apps(after: list.after), question, &answers)
-    case .front(let appID): return try chooseFront(appID.isEmpty ? nil : appID, question, now: now)
+    case .front(let appID): return try chooseFront(appID.isEmpty ? nil : appID, question, owner, now: now)
     case .listRules:
       try records.checkPolicy()
       let rules = records.policy.rules
@@ -22,11 +22,13 @@ extension BrokerState {
       try records.remove(rule)
       policyChanged(by: rule)
     case .install(let install):
-      try records.install(install, limits)
+      try records.install(install, limits, programFault)
       answers.append(.save(.program(install.appID)))
+      feeds.noteChange(of: install.appID, &answers)
     case .uninstall(let appID):
       try records.uninstall(appID)
       answers.append(.save(.program(appID)))
+      feeds.noteChange(of: appID, &answers)
     case .approve(let approval):
       let (appID, fingerprint) = (approval.appID, approval.keyFingerprint)
       try records.approve(appID, fingerprint, limits)

@@ -1,27 +1,35 @@
 extension BrokerState {
-  /// Passes the front on from the app `dial.dialler`. A target that does not run is started first.
-  mutating func bringToFront(_ target: String, _ dial: WaitingDials.Dial, now: UInt64) throws(BrokerRefusal) {
+  /// Passes the front on from the app that asks.
+  mutating func bringToFront(
+    _ target: String, from asker: String, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64
+  ) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
-    let (question, asker) = (dial.question, dial.dialler)
     guard presence.front == asker else { throw .answer(.notInFront) }
     guard target != asker else { return answers.done(question) }
-    if let code = refusal(of: asker, target) { throw .answer(code) }
-    guard presence.running[target] == nil else {
-      return change(FrontChanges.Wish(question: question, asker: asker, appID: target), now: now)
-    }
-    guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
-    dials.add(dial, to: target, isRunning: false, now: now, &answers)
-    startNext(now: now)
+    if let code = records.refusal(of: asker, target) { throw .answer(code) }
+    let wish = FrontChanges.Wish(question: question, asker: asker, appID: target)
+    try carryOut(wish, owner, now: now)
   }
 
   /// The user's choice.
   mutating func chooseFront(
-    _ target: String?, _ question: BrokerQuestion, now: UInt64
+    _ target: String?, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64
   ) throws(BrokerRefusal) {
     if let target { try BrokerRefusal.checkAppID(target) }
-    guard presence.mayBeInFront(target) else { throw .answer(.applicationNotFound) }
-    dials.refuseFrontDials(&answers)
-    change(FrontChanges.Wish(question: question, asker: nil, appID: target), now: now)
+    try carryOut(FrontChanges.Wish(question: question, asker: nil, appID: target), owner, now: now)
+  }
+
+  /// A target that does not run is started first.
+  private mutating func carryOut(
+    _ wish: FrontChanges.Wish, _ owner: BrokerOwner, now: UInt64
+  ) throws(BrokerRefusal) {
+    let absent = wish.appID.flatMap { presence.running[$0] == nil ? $0 : nil }
+    if let absent, !records.mayBeStarted(absent) { throw .answer(.applicationNotFound) }
+    if wish.asker == nil { dials.refuseFrontDials(&answers) }
+    guard let target = absent else { return change(wish, now: now) }
+    let dial = WaitingDials.Dial(wish.question, dialler: wish.asker, owner: owner, purpose: .front)
+    dials.add(dial, to: target, isRunning: false, now: now, &answers)
+    startNext(now: now)
   }
 
   mutating func change(_ wish: FrontChanges.Wish, now: UInt64) {

@@ -4,31 +4,35 @@ import SodiumPrimitives
 
 /// Dials: how an app gets a channel to another.
 extension BrokerState {
-  mutating func dial(_ target: String, _ dial: WaitingDials.Dial, now: UInt64) throws(BrokerRefusal) {
+  mutating func dial(
+    _ target: String, from dialler: String, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64
+  ) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
     // One app has one connection, and cannot be both sides of a channel.
-    guard target != dial.dialler else { throw .answer(.notAllowed) }
-    if let code = refusal(of: dial.dialler, target) { throw .answer(code) }
+    guard target != dialler else { throw .answer(.notAllowed) }
+    if let code = records.refusal(of: dialler, target) { throw .answer(code) }
+    let dial = WaitingDials.Dial(question, dialler: dialler, owner: owner)
     guard let other = presence.running[target] else {
-      guard mayBeStarted(target) else { throw .answer(.applicationNotFound) }
+      guard records.mayBeStarted(target) else { throw .answer(.applicationNotFound) }
       dials.add(dial, to: target, isRunning: false, now: now, &answers)
       return startNext(now: now)
     }
     switch other.state {
     case .suspended:
-      tell(target, other.connection, thatWaits: dial.dialler)
+      tell(target, other.connection, thatWaits: dialler)
       throw .answer(.processSuspended)
     case .locked:
-      tell(target, other.connection, thatWaits: dial.dialler)
+      tell(target, other.connection, thatWaits: dialler)
       dials.add(dial, to: target, isRunning: true, now: now, &answers)
-    case .running, .notRunning, .hidden, .UNRECOGNIZED: introduce(dial, to: target, other.connection)
+    case .running, .notRunning, .hidden, .UNRECOGNIZED:
+      introduce(question, of: dialler, to: target, other.connection)
     }
   }
 
   /// Tells an app that has enrolled as locked or suspended who waits for it by now.
   mutating func tellWhoWaits(for appID: String) {
     guard let running = presence.running[appID], running.state != .running else { return }
-    for dialler in dials.diallers(to: appID) where refusal(of: dialler, appID) == nil {
+    for dialler in dials.diallers(to: appID) where records.refusal(of: dialler, appID) == nil {
       tell(appID, running.connection, thatWaits: dialler)
     }
   }
@@ -44,50 +48,38 @@ extension BrokerState {
     guard let running = presence.running[appID] else { return }
     for dial in dials.removeFrontDials(to: appID) {
       // The app may have enrolled first after it was started.
-      if let code = refusal(of: dial.dialler, appID) {
+      if let code = dial.dialler.flatMap({ records.refusal(of: $0, appID) }) {
         answers.fail(dial.question, code)
       } else {
         change(FrontChanges.Wish(question: dial.question, asker: dial.dialler, appID: appID), now: now)
       }
     }
     for dial in dials.proceed(to: appID, running.state, now: now, &answers) {
-      if let code = refusal(of: dial.dialler, appID) {
+      guard let dialler = dial.dialler else { continue }
+      if let code = records.refusal(of: dialler, appID) {
         answers.fail(dial.question, code)
       } else {
-        introduce(dial, to: appID, running.connection)
+        introduce(dial.question, of: dialler, to: appID, running.connection)
       }
     }
   }
 
-  /// Why the two apps are not introduced, and the one does not bring the other to front; nil when
-  /// they may. An introduction tells each side the key and the user of the other one, so that it is
-  /// for apps of one user alone.
-  func refusal(of dialler: String, _ target: String) -> ServicesError.Code? {
-    if records.policy.denies(dialler, target) { return .notAllowed }
-    return records.areOfDifferentUsers(dialler, target) ? .enterpriseUserNotMatch : nil
-  }
-
   private mutating func introduce(
-    _ dial: WaitingDials.Dial, to acceptorID: String, _ acceptor: ConnectionNumber
+    _ question: BrokerQuestion, of dialler: String, to acceptorID: String, _ acceptor: ConnectionNumber
   ) {
-    guard answers.close(dial.question) else { return }
+    guard answers.close(question) else { return }
     func side(_ appID: String, _ number: ConnectionNumber) -> BrokerIntroduction.Side {
       BrokerIntroduction.Side(
         appID: appID, connection: number, record: records.apps[appID],
         origin: connections[number]?.origin.number(originSecret) ?? 0)
     }
     let introduction = BrokerIntroduction(
-      ticket: Data(Random.bytes(Self.ticketByteCount)), question: dial.question.number,
-      dialler: side(dial.dialler, dial.question.asker), acceptor: side(acceptorID, acceptor))
+      ticket: Data(Random.bytes(Self.ticketByteCount)), question: question.number,
+      dialler: side(dialler, question.asker), acceptor: side(acceptorID, acceptor))
     answers.append(.introduce(introduction))
   }
 
   // MARK: Starting
-
-  /// Whether an administrator has named a program that starts the app.
-  func mayBeStarted(_ appID: String) -> Bool {
-    records.programs[appID]?.isStarted == true && !records.isDamaged(appID)
-  }
 
   mutating func startNext(now: UInt64) {
     dials.startNext(records.programs, presence, now: now, &answers)

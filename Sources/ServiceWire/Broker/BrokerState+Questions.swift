@@ -19,7 +19,7 @@ extension BrokerState {
       if let appID = connection.appID {
         try answer(question, kind, ofApp: appID, connection, now: now)
       } else if case .administer(let message) = kind, connection.phase == .attending(administers: true) {
-        try administer(message, question, now: now, date: date)
+        try administer(message, question, connection.owner, now: now, date: date)
       } else {
         try answer(question, kind)
       }
@@ -68,11 +68,9 @@ extension BrokerState {
       setRegistration(nil, of: appID)
       answers.done(question)
     case .connect(let message):
-      let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner)
-      try self.dial(message.appID, dial, now: now)
+      try dial(message.appID, from: appID, question, connection.owner, now: now)
     case .bringToFront(let message):
-      let dial = WaitingDials.Dial(question, dialler: appID, owner: connection.owner, purpose: .front)
-      try bringToFront(message.appID, dial, now: now)
+      try bringToFront(message.appID, from: appID, question, connection.owner, now: now)
     case .state(let message):
       guard message.state.isOfOneThatRuns, !message.givesWay || message.state == .locked else {
         throw .fault(.malformed)

@@ -35,6 +35,8 @@ package struct BrokerState: Sendable {
   /// Behind the numbers by which apps know sandboxes: the same as long as the broker has its key, so that a sandbox has one number, and
   /// what an app keeps for it one sum, also after the broker has started anew.
   let originSecret: [UInt8]
+  /// Why a program at an absolute path is not to be started; nil when it may be.
+  let programFault: @Sendable (String) -> String?
 
   package static let versionMax: UInt32 = 1
   package static let ticketByteCount = 32
@@ -43,13 +45,15 @@ package struct BrokerState: Sendable {
   /// administer.
   package init(
     publicKey: Data, administratorKey: Data, originSecret: [UInt8] = Random.bytes(32),
-    records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits()
+    records: BrokerRecords = BrokerRecords(), limits: BrokerLimits = BrokerLimits(),
+    programFault: @escaping @Sendable (String) -> String?
   ) {
     self.publicKey = publicKey
     self.originSecret = originSecret
     self.administratorKey = administratorKey
     self.records = records
     self.limits = limits
+    self.programFault = programFault
     connections = BrokerConnections(limits: limits)
     pending = PendingEnrolments(limits: limits)
     feeds = BrokerFeeds(limits: limits)

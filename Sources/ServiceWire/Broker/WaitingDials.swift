@@ -13,8 +13,8 @@ struct WaitingDials: Sendable {
     }
 
     let question: BrokerQuestion
-    /// The app that dials.
-    let dialler: String
+    /// The app that dials; nil for the user, who brings an app to front.
+    let dialler: String?
     let owner: BrokerOwner
     let purpose: Purpose
     /// Whether it waits for the app to be unlocked; else for its start.
@@ -22,7 +22,7 @@ struct WaitingDials: Sendable {
     fileprivate(set) var until: UInt64 = 0
 
     init(
-      _ question: BrokerQuestion, dialler: String, owner: BrokerOwner, purpose: Purpose = .channel
+      _ question: BrokerQuestion, dialler: String?, owner: BrokerOwner, purpose: Purpose = .channel
     ) {
       self.question = question
       self.dialler = dialler
@@ -112,7 +112,7 @@ struct WaitingDials: Sendable {
 
   /// The apps that wait for a channel with this one, each once.
   func diallers(to target: String) -> [String] {
-    Set((dials[target] ?? []).lazy.filter { $0.purpose == .channel }.map(\.dialler)).sorted()
+    Set((dials[target] ?? []).lazy.filter { $0.purpose == .channel }.compactMap(\.dialler)).sorted()
   }
 
   mutating func refuse(

@@ -1038,6 +1038,9 @@ package nonisolated struct WireFind: Sendable {
   /// The list begins behind this app id: for the next page. Not in a watch.
   package var after: String = String()
 
+  /// Apps that offer nothing, too, unless a service is asked for.
+  package var includesNonProviders: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -1083,6 +1086,9 @@ package nonisolated struct WireProvider: Sendable {
   package var isInFront: Bool = false
 
   package var servers: [WireAppServer] = []
+
+  /// The broker knows a program that starts it.
+  package var isInstalled: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1437,7 +1443,7 @@ package nonisolated struct WireAdminister: Sendable {
     set {kind = .removeRule(newValue)}
   }
 
-  /// An app id that the user brings to front; empty: none is in front.
+  /// An app id that the user brings to front, starting the app if need be; empty: none is in front.
   package var front: String {
     get {
       if case .front(let v)? = kind {return v}
@@ -1481,7 +1487,7 @@ package nonisolated struct WireAdminister: Sendable {
     case listRules(WireAdminister.ListRules)
     case addRule(WireRule)
     case removeRule(WireRule)
-    /// An app id that the user brings to front; empty: none is in front.
+    /// An app id that the user brings to front, starting the app if need be; empty: none is in front.
     case front(String)
     case install(WireInstall)
     /// The id of the app that is not started any more.
@@ -2091,6 +2097,9 @@ package nonisolated struct WireRequest: Sendable {
 
   /// In an Offer: the files that come with it. Else 0.
   package var attachments: UInt64 = 0
+
+  /// With PEER: its sender was in front when it was sent, and passes the front on.
+  package var passesFront: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -4153,7 +4162,7 @@ nonisolated extension WireLeave: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Find"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}service_id\0\u{1}version\0\u{1}type\0\u{3}includes_own\0\u{3}includes_contents\0\u{3}app_id\0\u{1}after\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}service_id\0\u{1}version\0\u{1}type\0\u{3}includes_own\0\u{3}includes_contents\0\u{3}app_id\0\u{1}after\0\u{3}includes_non_providers\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4168,6 +4177,7 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       case 5: try { try decoder.decodeSingularBoolField(value: &self.includesContents) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self._appID) }()
       case 7: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      case 8: try { try decoder.decodeSingularBoolField(value: &self.includesNonProviders) }()
       default: break
       }
     }
@@ -4199,6 +4209,9 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if !self.after.isEmpty {
       try visitor.visitSingularStringField(value: self.after, fieldNumber: 7)
     }
+    if self.includesNonProviders != false {
+      try visitor.visitSingularBoolField(value: self.includesNonProviders, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4210,6 +4223,7 @@ nonisolated extension WireFind: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     if lhs.includesContents != rhs.includesContents {return false}
     if lhs._appID != rhs._appID {return false}
     if lhs.after != rhs.after {return false}
+    if lhs.includesNonProviders != rhs.includesNonProviders {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -4247,7 +4261,7 @@ nonisolated extension WireUnwatch: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Provider"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0\u{1}servers\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0\u{1}servers\0\u{3}is_installed\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4264,6 +4278,7 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 7: try { try decoder.decodeSingularEnumField(value: &self.state) }()
       case 8: try { try decoder.decodeSingularBoolField(value: &self.isInFront) }()
       case 9: try { try decoder.decodeRepeatedMessageField(value: &self.servers) }()
+      case 10: try { try decoder.decodeSingularBoolField(value: &self.isInstalled) }()
       default: break
       }
     }
@@ -4297,6 +4312,9 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if !self.servers.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.servers, fieldNumber: 9)
     }
+    if self.isInstalled != false {
+      try visitor.visitSingularBoolField(value: self.isInstalled, fieldNumber: 10)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -4310,6 +4328,7 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.state != rhs.state {return false}
     if lhs.isInFront != rhs.isInFront {return false}
     if lhs.servers != rhs.servers {return false}
+    if lhs.isInstalled != rhs.isInstalled {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -6115,7 +6134,7 @@ nonisolated extension WirePong: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
 
 nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Request"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}service_id\0\u{1}version\0\u{1}method\0\u{1}params\0\u{1}foreground\0\u{1}attachments\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{3}service_id\0\u{1}version\0\u{1}method\0\u{1}params\0\u{1}foreground\0\u{1}attachments\0\u{3}passes_front\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -6130,6 +6149,7 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 5: try { try decoder.decodeSingularMessageField(value: &self._params) }()
       case 6: try { try decoder.decodeSingularEnumField(value: &self.foreground) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.attachments) }()
+      case 8: try { try decoder.decodeSingularBoolField(value: &self.passesFront) }()
       default: break
       }
     }
@@ -6161,6 +6181,9 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if self.attachments != 0 {
       try visitor.visitSingularUInt64Field(value: self.attachments, fieldNumber: 7)
     }
+    if self.passesFront != false {
+      try visitor.visitSingularBoolField(value: self.passesFront, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -6172,6 +6195,7 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs._params != rhs._params {return false}
     if lhs.foreground != rhs.foreground {return false}
     if lhs.attachments != rhs.attachments {return false}
+    if lhs.passesFront != rhs.passesFront {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
