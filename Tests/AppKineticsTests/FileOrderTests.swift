@@ -41,7 +41,7 @@ struct FileOrderTests {
     let runtime = consumer.services.runtime
     let request = ServiceRequest(echo, "echo", params: .integer(number), attachments: ["/one"])
     let sent = SentRequest(Identifier.random(), request, to: provider.id, runtime)
-    let wire = WireOffer.with { $0.request = sent.wire }
+    let wire = WireOffer.with { $0.request = sent.wire(isInFront: false) }
     return (sent, try await runtime.write(wire, id: sent.id, to: provider.id, request.attachments))
   }
 

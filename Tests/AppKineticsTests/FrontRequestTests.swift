@@ -47,6 +47,64 @@ struct FrontRequestTests {
     }
   }
 
+  /// A handler that shows something is in front when it begins.
+  @Test(arguments: [[], ["/file"]])
+  func handlersBeginInFrontWhenTheirRequestsPassItOn(files: [String]) async throws {
+    try await withTestApps { world in
+      let provider = try await world.app("com.example.provider")
+      let states = Box<Bool>()
+      try provider.services.offer(echo) { [weak services = provider.services] request in
+        states.put(services?.isInFront == true)
+        return .reply(request.params)
+      }
+      try await provider.services.start()
+      let consumer = try await world.app("com.example.consumer")
+      try consumer.put("request", at: "/file")
+      var changes = consumer.services.frontChanges.makeAsyncIterator()
+      try await consumer.services.start()
+      for _ in 0..<25 {
+        try await world.bringToFront(consumer.id)
+        #expect(await changes.next() == true)
+        _ = try await consumer.services.call(
+          ServiceRequest(echo, "echo", attachments: files, foreground: .peer), to: provider.id)
+        #expect(await states.next() == true)
+        #expect(await changes.next() == false)
+      }
+    }
+  }
+
+  /// A front that does not come is waited for, but not for long; one that nobody has is not.
+  @Test func aHandlerWaitsFiveSecondsForTheFront() async throws {
+    let clock = ManualClock()
+    var options = TestApps.Options()
+    options.clock = clock
+    try await withTestApps(options) { world in
+      let provider = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      }
+      let consumer = try await world.start("com.example.consumer")
+      let request = ServiceRequest(echo, "echo", params: 1, foreground: .peer)
+      // The consumer is not in front, and passes nothing on.
+      #expect(try await consumer.services.call(request, to: provider.id)?.params == 1)
+      try await world.bringToFront(consumer.id)
+      #expect(consumer.services.isInFront)
+      world.refusesFront = true
+      let sent = try await consumer.services.send(request, to: provider.id)
+      try await sent.delivered()
+      // The next one keeps its place behind it.
+      let next = try await consumer.services.send(ServiceRequest(echo, "echo", params: 2), to: provider.id)
+      try await next.delivered()
+      _ = try await provider.services.providers()
+      clock.advance(by: .milliseconds(4_900))
+      _ = try await provider.services.providers()
+      #expect(sent.status != .replied && next.status != .replied)
+      clock.advance(by: .milliseconds(200))
+      #expect(try await sent.reply()?.params == 1)
+      #expect(try await next.reply()?.params == 2)
+      #expect(!provider.services.isInFront)
+    }
+  }
+
   /// The handler replies at once: the reply may overtake what settles the delivery of the request.
   @Test func aRequestWithFilesPassesTheFrontOnWhateverItsReplyDoes() async throws {
     try await withTestApps { world in

@@ -281,6 +281,29 @@ struct FrontTests {
     }
   }
 
+  @Test func aPersonLaunchesAnyApp() async throws {
+    try await withEndedProvider { world, consumer, provider in
+      let found = "a request is what bringing to front needs, and launching does not"
+      #expect(try await consumer.result(of: "bring \(b)") == "notAllowed", Comment(rawValue: found))
+      #expect(try await consumer.result(of: "launch \(b)") == "done")
+      try await provider.expect("ready")
+      try await provider.expect("in front")
+      #expect(try await consumer.result(of: "launch \(b)") == "notInFront")
+      #expect(try await provider.result(of: "launch com.example.nobody") == "applicationNotFound")
+      #expect(try await provider.result(of: "launch \(a)") == "done")
+      try await consumer.expect("in front")
+      #expect(world.frontIDs == [a, b, a])
+    }
+  }
+
+  @Test func theUserChoosesAnAppThatDoesNotRun() async throws {
+    try await withEndedProvider { world, _, provider in
+      try await world.choose(b)
+      try await provider.expect("in front")
+      #expect(world.frontIDs == [a, b])
+    }
+  }
+
   @Test(arguments: ["", " /file"])
   func anAppThatARequestPrefersInFrontIsStarted(file: String) async throws {
     try await withEndedProvider { world, consumer, provider in

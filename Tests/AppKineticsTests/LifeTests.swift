@@ -127,6 +127,7 @@ struct LifeTests {
       await refuses { for try await _ in app.services.watchProviders() {} }
       for await _ in app.services.frontChanges { Issue.record("a front in simulation") }
       await refuses { try await app.services.bringToFront(provider.id) }
+      await refuses { try await app.services.launch(provider.id) }
       await refuses { _ = try await app.services.keptRequests() }
       await refuses { try await app.services.run() }
       #expect(try await app.services.outbox().isEmpty)

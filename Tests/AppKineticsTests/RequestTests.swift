@@ -47,6 +47,7 @@ struct RequestTests {
             let sent = try services.sendAndWait(ServiceRequest(echo, "echo", params: 6), to: provider.id)
             #expect(sent.application == provider.id)
             #expect(throws: ServicesError.self) { try services.bringToFrontAndWait(provider.id) }
+            #expect(throws: ServicesError.self) { try services.launchAndWait(provider.id) }
             #expect(throws: ServicesError.self) {
               try services.callAndWait(ServiceRequest(echo, "none").withoutDefinition, to: provider.id)
             }

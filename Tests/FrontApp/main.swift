@@ -10,6 +10,7 @@
 //   answer                          replies to the oldest request that is kept
 //   request-front APP_ID            sends a front request, and waits for its end
 //   bring APP_ID                    brings the app to front
+//   launch APP_ID                   the same without a request
 //   state STATE                     is `running`, `locked` or `suspended` from then on
 //   look                            asks the broker something, behind whatever was asked before
 //   quit                            ends it
@@ -136,6 +137,7 @@ func perform(_ words: [String]) async throws {
     let states: [String: ApplicationState] = ["locked": .locked, "suspended": .suspended]
     try await services.setState(states[words[1]] ?? .running)
   case "bring": try await services.bringToFront(ApplicationID(words[1]))
+  case "launch": try await services.launch(ApplicationID(words[1]))
   default: _ = try await services.providers()
   }
   say("\(words[0]): done")

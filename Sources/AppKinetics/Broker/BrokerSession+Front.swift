@@ -13,7 +13,7 @@ extension BrokerSession {
   }
 
   /// A preference waits for this app to come to front for so many milliseconds.
-  private static let frontTime: UInt64 = 5_000
+  static let frontTime: UInt64 = 5_000
 
   /// The same for a reply that was faster than the front, which its request passes to this app: as soon as the app is there.
   func passFrontOn(to application: ApplicationID) {
@@ -24,6 +24,7 @@ extension BrokerSession {
     frontCount += 1
     if let owed = owedFront, runtime.now < owed.until { passFront(to: owed.application) }
     owedFront = nil
+    for peer in core.peers.values { peer.requests.handleNext() }
   }
 
   /// Asks the broker to bring another app to front. Fails with `notAllowed` if no request between the two apps is open.
@@ -37,6 +38,13 @@ extension BrokerSession {
         .failure(ServicesError(.notAllowed, detail: "no request between this app and \(application) is open"))
       )
     }
+    launch(application, done)
+  }
+
+  /// The same outside of requests.
+  func launch(
+    _ application: ApplicationID, _ done: @escaping @Sendable (Result<Void, ServicesError>) -> Void
+  ) {
     ask(.bringToFront(.with { $0.appID = application.text })) { _, answer in done(answer.map { _ in }) }
   }
 }
@@ -46,6 +54,14 @@ extension Runtime {
     try await withCheckedThrowingContinuation { waiting in
       perform { core in
         core.broker.bringToFront(application) { waiting.resume(with: $0.mapError { $0 as any Error }) }
+      }
+    }
+  }
+
+  func launch(_ application: ApplicationID) async throws {
+    try await withCheckedThrowingContinuation { waiting in
+      perform { core in
+        core.broker.launch(application) { waiting.resume(with: $0.mapError { $0 as any Error }) }
       }
     }
   }

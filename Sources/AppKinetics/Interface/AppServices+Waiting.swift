@@ -27,17 +27,23 @@ extension AppServices {
     try wait { try await self.call(request, to: application) }
   }
 
-  /// ``providers(of:version:type:includesOwn:includesContents:)``, waiting.
+  /// ``providers(of:version:type:includesOwn:includesContents:includesNonProviders:)``, waiting.
   @available(*, noasync, message: "await providers(of:)")
   public func providersAndWait(
     of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
-    includesOwn: Bool = false, includesContents: Bool = false
+    includesOwn: Bool = false, includesContents: Bool = false, includesNonProviders: Bool = false
   ) throws -> [Provider] {
     try wait {
       try await self.providers(
         of: service, version: version, type: type, includesOwn: includesOwn,
-        includesContents: includesContents)
+        includesContents: includesContents, includesNonProviders: includesNonProviders)
     }
+  }
+
+  /// ``launch(_:)``, waiting.
+  @available(*, noasync, message: "await launch(_:)")
+  public func launchAndWait(_ application: ApplicationID) throws {
+    try wait { try await self.launch(application) }
   }
 
   /// ``bringToFront(_:)``, waiting.

@@ -330,24 +330,26 @@ public final class AppServices: Sendable {
 
   // MARK: Discovery
 
-  /// Who offers what; an empty list when nobody does. What is nil is not asked for. Throws `brokerUnavailable`.
+  /// Who offers what; an empty list when nobody does. What is nil is not asked for. `includesNonProviders` adds apps that offer nothing, where
+  /// no service, version or type is asked for. Throws `brokerUnavailable`.
   public func providers(
     of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
-    includesOwn: Bool = false, includesContents: Bool = false
+    includesOwn: Bool = false, includesContents: Bool = false, includesNonProviders: Bool = false
   ) async throws -> [Provider] {
     let found = try await runtime.providers(
-      Self.filter(service, version, type, includesOwn, includesContents))
+      Self.filter(service, version, type, includesOwn, includesContents, includesNonProviders))
     return found.compactMap { Provider($0, askedBy: application.id) }
   }
 
-  /// Lists like those of ``providers(of:version:type:includesOwn:includesContents:)``: the first at once, and one whenever something changed; who reads slowly sees the
+  /// Lists like those of ``providers(of:version:type:includesOwn:includesContents:includesNonProviders:)``: the first at once, and one whenever something changed; who reads slowly sees the
   /// latest. It outlives connections to the broker, and ends with an error when there will be none any more.
   public func watchProviders(
     of service: ServiceIdentifier? = nil, version: ServiceVersion? = nil, type: ServiceType? = nil,
-    includesOwn: Bool = false, includesContents: Bool = false
+    includesOwn: Bool = false, includesContents: Bool = false, includesNonProviders: Bool = false
   ) -> AsyncThrowingStream<[Provider], any Error> {
     AsyncThrowingStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
-      let filter = Self.filter(service, version, type, includesOwn, includesContents)
+      let filter = Self.filter(
+        service, version, type, includesOwn, includesContents, includesNonProviders)
       let own = application.id
       let watcher = runtime.performAndWait { core in
         core.broker.watches.add(filter) { result in
@@ -364,7 +366,7 @@ public final class AppServices: Sendable {
 
   private static func filter(
     _ service: ServiceIdentifier?, _ version: ServiceVersion?, _ type: ServiceType?, _ includesOwn: Bool,
-    _ includesContents: Bool
+    _ includesContents: Bool, _ includesNonProviders: Bool
   ) -> WireFind {
     .with {
       if let service { $0.serviceID = service.text }
@@ -372,6 +374,7 @@ public final class AppServices: Sendable {
       if let type { $0.type = type == .server ? .server : .application }
       $0.includesOwn = includesOwn
       $0.includesContents = includesContents
+      $0.includesNonProviders = includesNonProviders
     }
   }
 
@@ -402,6 +405,10 @@ public final class AppServices: Sendable {
   public func bringToFront(_ application: ApplicationID) async throws {
     try await runtime.bringToFront(application)
   }
+
+  /// Passes the front on to any app, for a person who has chosen it: no request is needed. An installed app that does not run is started first.
+  /// Throws what ``bringToFront(_:)`` throws; `notAllowed` when a rule keeps this app from the other one.
+  public func launch(_ application: ApplicationID) async throws { try await runtime.launch(application) }
 
   /// Asks another app to bring this one to the front (`FrontRequest`). It decides.
   @discardableResult

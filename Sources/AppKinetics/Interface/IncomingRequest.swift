@@ -21,6 +21,8 @@ public final class IncomingRequest: ServiceMessage {
   public let attachments: [String]
   /// The app that the sender wants in front. The sender's runtime sees to it.
   public let foreground: ForegroundPreference
+  /// The sender was in front when it sent the request, and passes the front on.
+  let passesFront: Bool
   /// It may have been given to a handler before, in an earlier process, where the handler did not return.
   public let isRedelivered: Bool
   /// It may have come before: its sender's container was put back to an older copy, or is a copy (``Rollback``).
@@ -59,6 +61,7 @@ public final class IncomingRequest: ServiceMessage {
     self.params = params
     self.attachments = attachments
     foreground = ForegroundPreference(wire.foreground)
+    passesFront = wire.passesFront
     guarded = Guarded(Fields(arrival: arrival))
     self.isRedelivered = isRedelivered
     self.mayBeRepeated = mayBeRepeated

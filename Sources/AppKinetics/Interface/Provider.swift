@@ -10,7 +10,7 @@ public enum ServiceType: Sendable, Hashable {
   case server
 }
 
-/// An app that offers services, as the broker knows it.
+/// An app, and what it offers, as the broker knows it.
 public struct Provider: Sendable, Hashable {
   /// A service in one version, as an app offers it.
   public struct Service: Sendable, Hashable {
@@ -53,6 +53,8 @@ public struct Provider: Sendable, Hashable {
   public var state: State
   /// False as well when the state is hidden.
   public var isInFront: Bool
+  /// Whether the broker knows a program that starts it when it does not run.
+  public var isInstalled: Bool
 
   /// Nil for what is no app.
   init?(_ wire: WireProvider, askedBy own: ApplicationID) {
@@ -83,7 +85,7 @@ public struct Provider: Sendable, Hashable {
       case .hidden: .hidden
       case .notRunning, .UNRECOGNIZED: .notRunning
       }
-    isInFront = wire.isInFront
+    (isInFront, isInstalled) = (wire.isInFront, wire.isInstalled)
   }
 
   /// The servers in the order in which to try them, until one connects: by priority, 1 first, and those of one

@@ -198,12 +198,23 @@ final class PeerRequests {
   // MARK: Handling
 
   private func handleSoon(_ request: ReadyRequest) {
+    var request = request
+    if request.request.passesFront, request.request.frontCount != nil {
+      let until = runtime.now + BrokerSession.frontTime
+      request.frontUntil = until
+      core.wake(at: until)
+    }
     ready.append(request, request.request.id)
     handleNext()
   }
 
-  private func handleNext() {
-    guard !ready.isEmpty, !core.isStopping else { return }
+  private func waitsForFront(_ request: ReadyRequest) -> Bool {
+    guard !core.broker.isInFront, let until = request.frontUntil else { return false }
+    return runtime.now < until
+  }
+
+  func handleNext() {
+    guard let first = ready.first, !waitsForFront(first), !core.isStopping else { return }
     guard core.state == .running else { return core.peerWaits(peer.application) }
     guard !isHandling else { return }
     isHandling = true
@@ -226,7 +237,7 @@ final class PeerRequests {
   private func nextBatch() -> [ReadyRequest] {
     guard core.state == .running, !core.isStopping else { return [] }
     var batch: [ReadyRequest] = []
-    for next in ready.takeFirst(Self.batchCountMax) {
+    for next in ready.takeFirst(Self.batchCountMax, while: { !waitsForFront($0) }) {
       // One that was withdrawn does not begin; a delivered one is not withdrawn.
       guard next.request.arrival != nil || peer.exchange.begin(next.request.id) else { continue }
       if next.request.isFrontRequest, core.broker.isInFront {
@@ -260,9 +271,13 @@ final class PeerRequests {
   }
 
   /// All wait as long: the first one is the next.
-  var nextDeadline: UInt64? { locked.first?.until }
+  var nextDeadline: UInt64? {
+    let front = ready.first.flatMap { waitsForFront($0) ? $0.frontUntil : nil }
+    return [locked.first?.until, front].compactMap(\.self).min()
+  }
 
   func tick(_ now: UInt64) {
+    handleNext()
     while let next = locked.first, now >= next.until {
       _ = locked.takeFirst(1)
       refuse(next.id, ServicesError(.notAllowed))

@@ -12,7 +12,7 @@ extension PeerSession {
     sent[request.id] = request
     do throws(ProtocolFault) {
       wasQueued(request.id)
-      act(try exchange.submit(request.wire))
+      act(try exchange.submit(request.wire(isInFront: core.broker.isInFront)))
       if dialWait == .unlock { prefer(request, isWaiting: true) }
       // It may wait for room; nothing keeps it from being sent.
       if isOnItsWay { request.accept() }
@@ -110,7 +110,8 @@ extension PeerSession {
 }
 
 extension SentRequest {
-  var wire: WireRequest {
+  /// `isInFront`: this app is.
+  func wire(isInFront: Bool) -> WireRequest {
     .with {
       $0.id = id.data
       $0.serviceID = request.service.text
@@ -118,6 +119,7 @@ extension SentRequest {
       $0.method = request.method
       if let params = request.params { $0.params = WireValue(params) }
       $0.foreground = request.foreground.wire
+      $0.passesFront = request.foreground == .peer && isInFront
     }
   }
 }

@@ -7,6 +7,8 @@ struct ReadyRequest: Sendable {
   let offer: Offer
   /// Files that the app was not told of yet.
   var untold: [ArrivedFile] = []
+  /// It waits so long for the front, which its sender passes on.
+  var frontUntil: UInt64?
 
   func handle() {
     if request.arrival != nil { FailPoint.handling.pass() }

@@ -43,11 +43,12 @@ struct RemovableQueue<Element> {
     letGo()
   }
 
-  /// The first elements, so many at most.
-  mutating func takeFirst(_ countMax: Int) -> [Element] {
+  /// The first elements, so many at most, and none from the first on that is not meant.
+  mutating func takeFirst(_ countMax: Int, while isMeant: (Element) -> Bool = { _ in true }) -> [Element] {
     var taken: [Element] = []
     while begin < slots.count, taken.count < countMax {
       if let element = slots[begin].element {
+        guard isMeant(element) else { break }
         taken.append(element)
         if numbers[slots[begin].id] == slots[begin].number { numbers[slots[begin].id] = nil }
         slots[begin].element = nil
