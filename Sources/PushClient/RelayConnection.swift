@@ -19,8 +19,7 @@ struct RelayAddress: Sendable {
     self.host = host.hasPrefix("[") ? String(host.dropFirst().dropLast()) : host
     isSecure = scheme == "wss"
     port = url.port ?? (isSecure ? 443 : 80)
-    let isLoopback = self.host == "localhost" || self.host == "::1" || self.host.hasPrefix("127.")
-    guard isSecure || isLoopback else { throw .invalidRelay(url.absoluteString) }
+    guard isSecure || Loopback.isHost(self.host) else { throw .invalidRelay(url.absoluteString) }
   }
 }
 

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Foundation
 import NIOSSL
+import PushWire
 
 /// What the program could not do, and what the user can do about it. The program ends with code 1.
 struct Failure: Error, CustomStringConvertible {
@@ -90,9 +91,7 @@ func checkAuthorities(_ file: NamedValue) throws {
 /// machine.
 func ownAuthority(for relay: URL) -> String? {
   let file = "push-relay/loopback.pem"
-  let host = relay.host() ?? ""
-  let isLoopback = host == "localhost" || host == "[::1]" || host == "::1" || host.hasPrefix("127.")
-  return isLoopback && FileManager.default.fileExists(atPath: file) ? file : nil
+  return Loopback.isHost(relay.host() ?? "") && FileManager.default.fileExists(atPath: file) ? file : nil
 }
 
 func writeError(_ line: String) {

@@ -248,7 +248,8 @@ struct RelayCommand: AsyncParsableCommand {
 
   /// A relay that runs out of open files cannot even close connections, so its limits stay below that.
   private func fitToOpenFiles(_ configuration: inout RelayConfiguration, _ logger: Logger) {
-    let available = (try? DescriptorLimit.raiseSoftToHard()).map { Int(clamping: $0.soft) } ?? 1024
+    let limit = (try? DescriptorLimit.raiseSoftToHard()) ?? (try? DescriptorLimit.current())
+    let available = limit.map { Int(clamping: $0.soft) } ?? 256
     let reserve = 200
     let wanted = configuration.devices + configuration.newConnections + configuration.connections + reserve
     guard wanted > available else { return }

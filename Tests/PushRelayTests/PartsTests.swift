@@ -94,6 +94,7 @@ struct ListenAddressTests {
     ("127.0.0.1:80", "127.0.0.1", 80, true), ("[::1]:0", "::1", 0, true),
     ("localhost:1", "localhost", 1, true),
     ("0.0.0.0:443", "0.0.0.0", 443, false), ("push.example:65535", "push.example", 65535, false),
+    ("127.0.0.1.example.com:80", "127.0.0.1.example.com", 80, false),
   ])
   func readsHostAndPort(text: String, host: String, port: Int, isLoopback: Bool) throws {
     let address = try #require(ListenAddress(text))

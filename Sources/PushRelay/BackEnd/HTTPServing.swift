@@ -7,6 +7,7 @@ internal import Logging
 internal import NIOCore
 internal import NIOHTTPTypes
 internal import NIOSSL
+internal import PushWire
 internal import ServiceLifecycle
 internal import Synchronization
 
@@ -108,9 +109,7 @@ package struct ListenAddress: Hashable, Sendable, CustomStringConvertible {
     self.init(host: host, port: port)
   }
 
-  package var isLoopback: Bool {
-    host == "localhost" || host == "::1" || (IPAddress(host).map { $0.isIPv4 && $0.bytes[0] == 127 } ?? false)
-  }
+  package var isLoopback: Bool { Loopback.isHost(host) }
 
   package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 }
