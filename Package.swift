@@ -62,6 +62,8 @@ let package = Package(
     .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
     .package(url: "https://github.com/apple/swift-nio", from: "2.101.0"),
     .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.0"),
+    .package(url: "https://github.com/apple/swift-nio-extras", from: "1.35.0"),
+    .package(url: "https://github.com/apple/swift-system", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
     .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
     .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
@@ -114,14 +116,14 @@ let package = Package(
     .target(
       name: "SecureFiles", dependencies: ["Locks", "ContainerStore", "SodiumPrimitives"],
       swiftSettings: strict),
-    // 5 services
+    // 6 services
     .target(
       name: "AppKinetics",
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ContainerStore", "SecureFiles", log,
       ], swiftSettings: strict),
-    // 6 the runtime around an app
+    // 7 the runtime around an app
     .target(
       name: "AppRuntime",
       dependencies: [
@@ -154,6 +156,7 @@ let package = Package(
         external("SwiftASN1", "swift-asn1", "Push"),
         external("CoreMetrics", "swift-metrics", "Push"),
         external("HTTPTypes", "swift-http-types", "Push"),
+        external("NIOHTTPTypes", "swift-nio-extras", "Push"),
         external("HummingbirdCore", "hummingbird", "Push"),
         external("HummingbirdTLS", "hummingbird", "Push"),
         external("ServiceLifecycle", "swift-service-lifecycle", "Push"),
@@ -170,7 +173,7 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics", "AppRuntime",
-        arguments,
+        "Identifiers", arguments,
         log,
       ], swiftSettings: strict),
     // Examples, which tests run
@@ -211,7 +214,8 @@ let package = Package(
     .executableTarget(
       name: "dynamics-push",
       dependencies: [
-        "Locks", "UnixSockets", "PushRelay", "PushClient", "PushWire", pushLog,
+        "Locks", "Identifiers", "UnixSockets", "PushRelay", "PushClient", "PushWire", pushLog,
+        external("SystemPackage", "swift-system", "Push"),
         external("ArgumentParser", "swift-argument-parser", "Push"),
         external("Configuration", "swift-configuration", "Push"),
         external("ServiceLifecycle", "swift-service-lifecycle", "Push"),
@@ -280,8 +284,8 @@ let package = Package(
     .testTarget(
       name: "LocalTransportTests",
       dependencies: [
-        "Locks", "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire", "OpenDynamicsTesting",
-        "TestSupport",
+        "Locks", "CPosix", "LocalTransport", "SodiumPrimitives", "UnixSockets", "ServiceWire",
+        "OpenDynamicsTesting", "TestSupport",
       ], swiftSettings: strict),
     .testTarget(
       name: "EncryptedFileTests",
@@ -345,12 +349,15 @@ let package = Package(
     .testTarget(
       name: "PushTests",
       dependencies: [
-        "Locks", "PushClient", "PushTesting", "TestSupport", pushDatabase,
+        "Locks", "PushClient", "PushChannels", "PushWire", "PushTesting", "TestSupport", pushDatabase,
         external("NIOEmbedded", "swift-nio", "Push"),
       ] + pushNIO, swiftSettings: strict),
     .testTarget(
-      name: "PushRelayTests", dependencies: ["Locks", "PushRelay", "PushWire", "TestSupport"],
-      swiftSettings: strict),
+      name: "PushRelayTests",
+      dependencies: [
+        "Locks", "PushRelay", "PushWire", "TestSupport", pushLog,
+        external("CoreMetrics", "swift-metrics", "Push"),
+      ] + pushNIO, swiftSettings: strict),
     .testTarget(
       name: "DocumentationTests",
       dependencies: [
@@ -366,7 +373,7 @@ let package = Package(
       dependencies: [
         "Locks", "Commands", "dynamics", "AppKinetics", "SecureFiles", "ContainerStore",
         "SodiumPrimitives", "ServiceBroker", "ServiceValues", "ServiceWire", "LocalTransport", "UnixSockets",
-        "TestSupport",
+        "TestSupport", log,
       ],
       swiftSettings: strict),
   ]

@@ -83,7 +83,7 @@ extension CommandError.Code {
     case .passphraseTooLong: "the first line has at most \(SecretInput.passphraseByteCountMax) bytes"
     case .passphrasesDiffer: "start again"
     case .pushMissing:
-      "build it (swift build -c release --product dynamics-push), and put it beside dynamics or into PATH"
+      "build it (swift build -c release --traits Push --product dynamics-push), and put it beside dynamics or into PATH"
     case .tooFewDescriptors: "raise the limit: ulimit -n"
     case .tooManySecrets: "leave one of them, or give an option"
     }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Identifiers
 
 struct DynamicsCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
@@ -22,7 +23,7 @@ struct DynamicsCommand: ParsableCommand {
     // -h is the matter of CommandArguments.
     helpNames: .long)
 
-  static let version = "0.1.0"
+  static let version = programVersion
 }
 
 struct ContainerCommand: ParsableCommand {

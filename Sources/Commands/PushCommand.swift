@@ -13,7 +13,7 @@ import ServiceBroker
 struct PushCommand: ParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push",
-    abstract: "Messages from an app's server to the app: runs dynamics-push, which is installed apart.",
+    abstract: "Messages from an app's server to the app: runs dynamics-push, a program of its own.",
     // Help is the other program's matter.
     helpNames: [])
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Foundation
+import Identifiers
 
 @main
 struct DynamicsPush: AsyncParsableCommand {
@@ -10,6 +11,7 @@ struct DynamicsPush: AsyncParsableCommand {
       On one machine: `dynamics-push relay` in one terminal; `dynamics-push listen com.example.app` in another, \
       which prints a token; `dynamics-push send "$TOKEN" hello` in a third.
       """,
+    version: programVersion,
     subcommands: [
       RelayCommand.self, OpenCommand.self, ListenCommand.self, SendCommand.self, RevokeCommand.self,
     ])

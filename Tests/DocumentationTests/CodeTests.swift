@@ -99,7 +99,9 @@ struct CodeTests {
       ["swift", "package", "--package-path", folder.url.path, "dump-package"], in: folder.url,
       outputOnly: true)
     #expect(outcome.status == 0)
-    #expect(outcome.text.contains("\"SecureFiles\""))
+    #expect(outcome.text.contains("\"SecureFiles\"") && block.text.contains("traits: ["))
+    // A path alone would name the package as the reader's folder.
+    #expect(!block.text.contains(".package(path:"))
     let own = try String(contentsOf: Page.package.appending(path: "Package.swift"), encoding: .utf8)
     let products = block.text.matches(of: /\.product\(name: "(\w+)"/).map { String($0.1) }
     #expect(!products.isEmpty)

@@ -8,14 +8,21 @@ struct ManifestTests {
     struct Dependency: Decodable {
       /// Name, package, module aliases, condition.
       let product: [Part?]?
+      /// Name, condition.
+      let byName: [Part?]?
     }
+    struct Setting: Decodable { let tool: String }
     struct Target: Decodable {
       let name: String
       let type: String
       let dependencies: [Dependency]
       let pluginUsages: [Part]?
+      let settings: [Setting]
     }
-    struct Product: Decodable { let name: String }
+    struct Product: Decodable {
+      let name: String
+      let targets: [String]
+    }
     struct Trait: Decodable {
       let name: String
       let enabledTraits: [String]
@@ -23,6 +30,28 @@ struct ManifestTests {
     let targets: [Target]
     let products: [Product]
     let traits: [Trait]
+
+    /// Those that a trait enables, with itself.
+    func enabled(by traits: Set<String>) -> Set<String> {
+      traits.union(self.traits.filter { traits.contains($0.name) }.flatMap(\.enabledTraits))
+    }
+
+    /// Products of other packages that building these targets needs, with the traits of each.
+    func external(_ names: [String]) -> [(name: String, traits: Set<String>)] {
+      var (toVisit, known, found) = (names, Set<String>(), [(String, Set<String>)]())
+      while let name = toVisit.popLast() {
+        guard known.insert(name).inserted, let target = targets.first(where: { $0.name == name }) else {
+          continue
+        }
+        for dependency in target.dependencies {
+          if let product = dependency.product {
+            found.append((product[0]?.text ?? "", Set(product.last??.traits ?? [])))
+          }
+          if let name = dependency.byName?[0]?.text { toVisit.append(name) }
+        }
+      }
+      return found
+    }
   }
 
   /// A text, or a condition.
@@ -35,30 +64,65 @@ struct ManifestTests {
     init(from decoder: any Decoder) throws {
       let value = try decoder.singleValueContainer()
       text = try? value.decode(String.self)
-      traits = text == nil ? try value.decode(Condition.self).traits : nil
+      traits = text == nil ? (try? value.decode(Condition.self))?.traits : nil
     }
   }
 
   private static func manifest() async throws -> Manifest {
+    let scratch = TemporaryFolder()
     let outcome = try await Toolchain.run(
-      ["swift", "package", "--package-path", Page.package.path, "dump-package"], in: Page.package,
-      outputOnly: true)
+      [
+        "swift", "package", "--package-path", Page.package.path, "--scratch-path", scratch.url.path,
+        "dump-package",
+      ], in: scratch.url, outputOnly: true)
     try #require(outcome.status == 0)
     return try JSONDecoder().decode(Manifest.self, from: Data(outcome.text.utf8))
   }
 
+  /// The page's table: which products a set of traits is for.
+  private static func table() throws -> [(traits: Set<String>, products: [String])] {
+    let page = Page.package.appending(path: "Documentation/PACKAGE.md")
+    return try String(contentsOf: page, encoding: .utf8).split(separator: "\n").compactMap { line in
+      let cells = line.split(separator: "|")
+      guard cells.count == 4, cells[1].contains("`[") else { return nil }
+      let traits = cells[1].matches(of: /"(\w+)"/).map { String($0.1) }
+      return (Set(traits), cells[2].matches(of: /`([\w-]+)`/).map { String($0.1) })
+    }
+  }
+
+  @Test func eachProductNeedsTheTraitsOfThePage() async throws {
+    let manifest = try await Self.manifest()
+    let table = try Self.table()
+    #expect(table.count == 4)
+    #expect(Set(table.flatMap(\.products)) == Set(manifest.products.map(\.name)))
+    for (traits, products) in table {
+      let enabled = manifest.enabled(by: traits)
+      for product in manifest.products where products.contains(product.name) {
+        let external = manifest.external(product.targets)
+        #expect(external.isEmpty == traits.isEmpty, "\(product.name)")
+        for (name, needed) in external {
+          #expect(
+            !needed.isDisjoint(with: enabled), "\(product.name) needs \(name), which \(traits) do not enable")
+        }
+      }
+    }
+  }
+
+  /// Tests, examples and benchmarks, too: SwiftPM resolves what any target names.
   @Test func eachProductOfAnotherPackageHasItsTrait() async throws {
     let manifest = try await Self.manifest()
-    let names = Set(manifest.traits.map(\.name))
+    let (names, targets) = (Set(manifest.traits.map(\.name)), Set(manifest.targets.map(\.name)))
     var count = 0
     for target in manifest.targets {
-      for product in target.dependencies.compactMap(\.product) {
+      for (name, traits) in manifest.external([target.name]) {
         count += 1
-        let traits = product.count == 4 ? product[3]?.traits ?? [] : []
         #expect(
           !traits.isEmpty && names.isSuperset(of: traits),
-          "\(target.name) has \(product.first??.text ?? "") without a trait: whoever enables none would fetch it"
-        )
+          "\(target.name) has \(name) without a trait: whoever enables none would fetch it")
+      }
+      for name in target.dependencies.compactMap({ $0.byName?[0]?.text }) {
+        #expect(
+          targets.contains(name), "\(target.name) names \(name), which is none of the package's targets")
       }
     }
     #expect(count > 50)
@@ -67,12 +131,41 @@ struct ManifestTests {
   @Test func nothingElseIsNeededToBuild() async throws {
     let manifest = try await Self.manifest()
     #expect(manifest.targets.filter { $0.type == "system" }.map(\.name) == ["CSodium"])
-    #expect(manifest.targets.allSatisfy { ($0.pluginUsages ?? []).isEmpty && $0.type != "plugin" })
-    #expect(
-      Set(manifest.traits.first { $0.name == "default" }?.enabledTraits ?? [])
-        == ["Services", "Push", "Program"])
-    // What Fuzzing/ needs has no public interface.
-    #expect(
-      !manifest.products.contains { ["TestSupport", "OpenDynamicsTesting", "ServiceWire"].contains($0.name) })
+    for target in manifest.targets {
+      #expect(
+        (target.pluginUsages ?? []).isEmpty && !["plugin", "binary"].contains(target.type), "\(target.name)")
+      #expect(!target.settings.contains { $0.tool == "linker" }, "\(target.name)")
+    }
+    #expect(manifest.enabled(by: ["default"]) == ["default", "Services", "Push", "Program"])
+    #expect(manifest.enabled(by: ["Program"]) == ["Program", "Services"])
+  }
+
+  /// An import that another target happens to bring has no condition of its own.
+  @Test func whatIsImportedIsDeclared() async throws {
+    let manifest = try await Self.manifest()
+    let system: Set = [
+      "Foundation", "FoundationEssentials", "Dispatch", "Synchronization", "Testing", "Glibc", "Musl",
+      "Darwin", "Network", "Swift",
+    ]
+    for target in manifest.targets {
+      let declared = Set(
+        target.dependencies.compactMap { ($0.product ?? $0.byName)?[0]?.text }.map {
+          $0.replacing("-", with: "_")
+        })
+      let folder = ["Sources", "Tests"].map { Page.package.appending(path: "\($0)/\(target.name)") }
+        .first { FileManager.default.fileExists(atPath: $0.path) }
+      guard let folder, let files = FileManager.default.enumerator(atPath: folder.path) else { continue }
+      for case let file as String in files where file.hasSuffix(".swift") && !file.hasSuffix(".pb.swift") {
+        let text = try String(contentsOf: folder.appending(path: file), encoding: .utf8)
+        for line in text.matches(
+          of: /(?m)^(?:@\w+ )*(?:public |package |internal )?import (?:struct |class |enum |func )?(\w+)/)
+        {
+          let module = String(line.1)
+          #expect(
+            declared.contains(module) || system.contains(module),
+            "\(target.name)/\(file) imports \(module), which the manifest does not name")
+        }
+      }
+    }
   }
 }
