@@ -7,8 +7,12 @@ import json
 import sys
 
 
+# What groff would print as other characters than a terminal takes.
+PLAIN = str.maketrans({"-": "\\-", "`": "\\(ga", "'": "\\(aq", "^": "\\(ha", "~": "\\(ti"})
+
+
 def escaped(text):
-    lines = (text or "").replace("\\", "\\e").replace("-", "\\-").splitlines()
+    lines = (text or "").replace("\\", "\\e").translate(PLAIN).splitlines()
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in lines)
 
 
@@ -59,6 +63,8 @@ def page(command, path, version, directory):
         parts.append(".SH OPTIONS")
         for argument in arguments:
             text = " ".join(filter(None, (argument.get("abstract"), argument.get("discussion"))))
+            if argument.get("allValues"):
+                text += f" ({', '.join(argument['allValues'])})"
             if argument.get("defaultValue"):
                 text += f" (default: {argument['defaultValue']})"
             parts += [".TP", names(argument), escaped(text)]
@@ -70,6 +76,9 @@ def page(command, path, version, directory):
     with open(f"{directory}/{title}.1", "w", encoding="utf-8") as file:
         file.write("\n".join(parts) + "\n")
     for sub in commands:
+        # A program of its own, which has pages of its own.
+        if path == ["dynamics"] and sub["commandName"] == "push":
+            continue
         page(sub, [*path, sub["commandName"]], version, directory)
 
 
