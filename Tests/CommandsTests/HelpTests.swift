@@ -12,7 +12,7 @@ struct HelpTests {
   @Test func saysItsVersion() throws {
     let outcome = try TemporaryFolder().runBare("--version")
     #expect(outcome.status == 0)
-    #expect(outcome.text.wholeMatch(of: /dynamics \d+\.\d+\.\d+\n/) != nil)
+    #expect(outcome.text.wholeMatch(of: /dynamics \d+\.\d+\.\d+-dev\n/) != nil)
   }
 
   @Test func mentionsEveryCommand() throws {
