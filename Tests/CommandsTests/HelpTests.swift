@@ -1,3 +1,4 @@
+import Foundation
 import Testing
 
 #if canImport(Glibc)
@@ -56,13 +57,24 @@ struct HelpTests {
   /// `dynamics-push` in PATH gets every word as it is, also those that are options of `dynamics`.
   @Test func handsOverToPush() throws {
     let folder = try TemporaryFolder()
+    // Beside the program itself may be the real one.
+    let built = URL(filePath: DynamicsProcess.executable)
+    let alone = built.deletingLastPathComponent().appending(path: "alone-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: alone, withIntermediateDirectories: false)
+    defer { try? FileManager.default.removeItem(at: alone) }
+    let dynamics = alone.appending(path: "dynamics")
+    try FileManager.default.linkItem(at: built, to: dynamics)
     let program = folder.path("dynamics-push")
     try writeBytes(Array("#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 9\n".utf8), program)
     #expect(chmod(program, 0o755) == 0)
     let words = ["push", "relay", "--help", "-h", "--", "a b"].map { Array($0.utf8) }
-    let found = try DynamicsProcess(words, in: folder, environment: ["PATH": folder.root + ":/bin"]).finish()
+    let found = try DynamicsProcess(
+      words, in: folder, environment: ["PATH": folder.root + ":/bin"], executable: dynamics.path
+    ).finish()
     #expect(found.status == 9 && found.text == "<relay>\n<--help>\n<-h>\n<-->\n<a b>\n")
-    let missing = try DynamicsProcess(words, in: folder, environment: ["PATH": "/bin"]).finish()
+    let missing = try DynamicsProcess(
+      words, in: folder, environment: ["PATH": "/bin"], executable: dynamics.path
+    ).finish()
     #expect(missing.status == 5 && missing.errors.contains("dynamics-push is not installed"))
   }
 }
