@@ -34,6 +34,10 @@ public final class AppRuntime: Sendable {
     public var container = Container.Options()
     /// The key that opens the container without a person, for instance a credential of the system's service manager; nil: none.
     public var rawKey: (@Sendable () throws -> SecretBytes)?
+    /// Whether a launcher starts with the first authorization (``AppRuntime/launcher``).
+    public var startsLauncher = true
+    /// Sends the app's logs where its owner wants them; nil: the launcher offers no such setting by itself.
+    public var uploadLogs: (@Sendable () async throws -> Void)?
     /// The clock of idle times, dates and waits.
     public var clock: any AppClock = SystemClock()
     /// The serial queue of the event handler; nil: one of the runtime's own.
@@ -95,6 +99,8 @@ public final class AppRuntime: Sendable {
     /// The time of the last wrong password in this process; the begin of the process before that.
     var lastAttempt: Duration
     var isInForeground = true
+    /// The app was shown to its person at any time.
+    var wasShown = false
     /// Who is trying to open the container, or answers a question.
     var trying: Try?
     var hasStopped = false
@@ -120,6 +126,7 @@ public final class AppRuntime: Sendable {
   let effects = DispatchQueue(label: "opendynamics.runtime")
   private let eventQueue: DispatchQueue
   let place: BrokerPlace
+  private let startedLauncher: Launcher?
   private let timer = Guarded<(any AppTimer)?>(nil)
   private let watch = Guarded<ManagementWatch?>(nil)
   /// What is on the disk.
@@ -154,6 +161,16 @@ public final class AppRuntime: Sendable {
     saved = Guarded(state.kept)
     eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
     place = BrokerPlace(url, options.services)
+    let (effects, logger) = (effects, options.logger)
+    startedLauncher =
+      options.startsLauncher
+      ? Launcher((try? file.read(.launcher)) ?? .init(), options, on: eventQueue) { memory in
+        effects.async {
+          do { try file.write(memory, to: .launcher) } catch {
+            logger.error("the launcher's state cannot be saved", metadata: ["error": "\(error)"])
+          }
+        }
+      } : nil
     timer.withLock { $0 = options.clock.makeTimer { [weak self] in self?.timerFired() } }
     if let management = options.management {
       let changed: @Sendable () -> Void = { [weak self] in try? self?.readManagement() }
@@ -285,6 +302,10 @@ public final class AppRuntime: Sendable {
     }
   }
 
+  /// The app's launcher, from the first authorization of the process on: set its delegate when that is told. Nil before, and when
+  /// ``Options/startsLauncher`` is false.
+  public var launcher: Launcher? { state.withLock { $0.wasShown } ? startedLauncher : nil }
+
   /// What the owner configured.
   public var configuration: AppConfiguration {
     state.withLock { $0.accepted?.configuration } ?? AppConfiguration()
@@ -351,6 +372,7 @@ public final class AppRuntime: Sendable {
     await opened?.services.stop()
     apply(.closed)
     await place.stop()
+    startedLauncher?.stop()
     do {
       try await opened?.container.close()
     } catch {
@@ -431,7 +453,10 @@ public final class AppRuntime: Sendable {
         if let event = state.authorization.apply(input) { told.append(state.ofTheBackground(event)) }
       }
       let after = state.authorization
+      if after.presentation == .app { state.wasShown = true }
       let sealed = state.seal(since: before, isStored: inputs == [.closed])
+      // It shows apps while the app itself may be shown.
+      startedLauncher?.setAuthorized(after.presentation == .app ? state.opened?.services : nil)
       state.kept.blocks = after.localBlocks
       if after.isAuthorized {
         told += state.heldUpdates.map { AuthorizationEvent($0) }

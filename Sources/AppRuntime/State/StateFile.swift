@@ -3,14 +3,18 @@ import Foundation
 import Locks
 import SodiumPrimitives
 
-/// The state file of a runtime, in a directory that this process has for itself.
+/// What a runtime keeps, in a directory that this process has for itself.
 ///
-/// The file is replaced as a whole and synced, so that a reader finds the old state or the new one.
+/// Each file is replaced as a whole and synced, so that a reader finds the old state or the new one.
 final class StateFile: Sendable {
-  private static let name = "state"
-  private static let temporaryName = "state.new"
+  /// A file of the directory.
+  enum Part: String {
+    case state, launcher
+
+    fileprivate var heading: String { self == .state ? "dynamics-runtime 1" : "dynamics-launcher 1" }
+  }
+
   private static let lockName = "lock"
-  private static let heading = "dynamics-runtime 1"
   /// The management file takes 4/3 of its bytes, blocks and times some 200 KB.
   static let byteCountMax = 4 << 20
 
@@ -60,40 +64,44 @@ final class StateFile: Sendable {
   }
 
   /// The state of a directory that another process may have; nil when it cannot be read.
-  static func peek(_ io: any BlockIO) -> RuntimeState? { try? read(io) }
+  static func peek(_ io: any BlockIO) -> RuntimeState? { try? read(io, .state) }
 
-  private static func read(_ io: any BlockIO) throws(IOFailure) -> RuntimeState? {
-    guard let file = try io.openIfReadable(name, .read) else { return nil }
+  private static func read<Value: Decodable>(_ io: any BlockIO, _ part: Part) throws(IOFailure) -> Value? {
+    guard let file = try io.openIfReadable(part.rawValue, .read) else { return nil }
     let count = try file.size()
     guard count <= byteCountMax else { return nil }
-    return state(Data(try file.read(Int(count), at: 0)))
+    return value(Data(try file.read(Int(count), at: 0)), part)
   }
 
   /// The state; nil when there is none, or it is damaged.
-  func read() throws(AppRuntimeError) -> RuntimeState? {
+  func read() throws(AppRuntimeError) -> RuntimeState? { try read(.state) }
+
+  /// What is kept; nil when there is nothing, or it is damaged.
+  func read<Value: Decodable>(_ part: Part) throws(AppRuntimeError) -> Value? {
     do throws(IOFailure) {
-      return try Self.read(io)
+      return try Self.read(io, part)
     } catch {
       throw AppRuntimeError(.stateUnusable, path: io.place, cause: error)
     }
   }
 
-  /// Replaces the state. It is durable when this returns.
-  func write(_ state: RuntimeState) throws(AppRuntimeError) {
+  /// Replaces what is kept. It is durable when this returns.
+  func write(_ value: some Encodable, to part: Part = .state) throws(AppRuntimeError) {
     do {
       guard isHeld.withLock({ $0 }), try io.leads(Self.lockName, to: lock) else {
         throw AppRuntimeError(.stateUnusable, path: io.place, detail: "its lock was removed or replaced")
       }
-      let bytes = [UInt8](try Self.bytes(of: state))
+      let bytes = [UInt8](try Self.bytes(of: value, part))
       // What could not be read again would be as good as lost.
       guard bytes.count <= Self.byteCountMax else {
         throw AppRuntimeError(.stateUnusable, path: io.place, detail: "it has \(bytes.count) bytes")
       }
-      if try io.identity(of: Self.temporaryName) != nil { try io.remove(Self.temporaryName) }
-      let file = try io.open(Self.temporaryName, .createNew)
+      let temporaryName = part.rawValue + ".new"
+      if try io.identity(of: temporaryName) != nil { try io.remove(temporaryName) }
+      let file = try io.open(temporaryName, .createNew)
       try file.write(bytes, at: 0)
       try file.synchronize()
-      try io.rename(Self.temporaryName, to: Self.name)
+      try io.rename(temporaryName, to: part.rawValue)
       try io.synchronizeDirectory("")
     } catch let error as AppRuntimeError {
       throw error
@@ -104,21 +112,23 @@ final class StateFile: Sendable {
 
   // MARK: Bytes
 
-  static func bytes(of state: RuntimeState) throws -> Data {
+  static func bytes(of value: some Encodable, _ part: Part = .state) throws -> Data {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys]
     encoder.dateEncodingStrategy = .secondsSince1970
-    let body = try encoder.encode(state)
-    return Data("\(heading) \(body.count) \(hash(of: body))\n".utf8) + body
+    let body = try encoder.encode(value)
+    return Data("\(part.heading) \(body.count) \(hash(of: body))\n".utf8) + body
   }
 
-  private static func state(_ bytes: Data) -> RuntimeState? {
+  private static func value<Value: Decodable>(_ bytes: Data, _ part: Part) -> Value? {
     guard let end = bytes.firstIndex(of: UInt8(ascii: "\n")) else { return nil }
     let body = bytes[bytes.index(after: end)...]
-    guard bytes[..<end].elementsEqual("\(heading) \(body.count) \(hash(of: body))".utf8) else { return nil }
+    guard bytes[..<end].elementsEqual("\(part.heading) \(body.count) \(hash(of: body))".utf8) else {
+      return nil
+    }
     let decoder = JSONDecoder()
     decoder.dateDecodingStrategy = .secondsSince1970
-    return try? decoder.decode(RuntimeState.self, from: body)
+    return try? decoder.decode(Value.self, from: body)
   }
 
   private static func hash(of body: Data) -> String {

@@ -1,0 +1,252 @@
+public import AppKinetics
+import Dispatch
+import Locks
+import Logging
+
+/// The launcher of an app: its state, what a person does with it, and what follows (Documentation/LAUNCHER.md).
+///
+/// A runtime makes it at the first authorization (``AppRuntime/launcher``); something draws its ``model``, and gives it what a person does.
+///
+/// ```swift
+/// import AppRuntime
+///
+/// func draw(_ runtime: AppRuntime) async {
+///   guard let launcher = runtime.launcher else { return }
+///   launcher.apply(.register(.init(id: "docs", title: "Documents", location: "docs://")))
+///   for await model in launcher.changes {
+///     print(model.isOpen ? model.apps.map(\.name) : [])
+///   }
+/// }
+/// ```
+///
+/// Any thread may use it.
+public final class Launcher: Sendable {
+  private struct State {
+    var model: LauncherModel
+    weak var delegate: (any LauncherDelegate)?
+    var watchers: [UInt64: AsyncStream<LauncherModel>.Continuation] = [:]
+    var lastWatcher: UInt64 = 0
+    /// Of the services that the app has now.
+    var following: Task<Void, Never>?
+    var services: AppServices?
+    var hasStopped = false
+  }
+
+  private let state: Guarded<State>
+  private let clock: any AppClock
+  /// What is told, in the order of the changes.
+  private let events: DispatchQueue
+  private let remember: @Sendable (LauncherModel.Memory) -> Void
+  private let uploadLogs: (@Sendable () async throws -> Void)?
+  private let logger: Logger
+
+  /// How long the app has to make its logs ready.
+  static let logTime = Duration.seconds(30)
+
+  init(
+    _ memory: LauncherModel.Memory, _ options: AppRuntime.Options, on events: DispatchQueue,
+    remember: @escaping @Sendable (LauncherModel.Memory) -> Void
+  ) {
+    state = Guarded(State(model: LauncherModel(memory, uploadsLogs: options.uploadLogs != nil)))
+    (clock, uploadLogs, logger) = (options.clock, options.uploadLogs, options.logger)
+    self.events = events
+    self.remember = remember
+  }
+
+  // MARK: What the app sees
+
+  /// The state, as it is now.
+  public var model: LauncherModel { state.withLock { $0.model } }
+
+  /// The state, and each one after it; a slow reader gets the latest. Ends with the runtime's `stop()`.
+  public var changes: AsyncStream<LauncherModel> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      let number: UInt64? = state.withLock { state in
+        continuation.yield(state.model)
+        guard !state.hasStopped else { return nil }
+        state.lastWatcher += 1
+        state.watchers[state.lastWatcher] = continuation
+        return state.lastWatcher
+      }
+      guard let number else { return continuation.finish() }
+      continuation.onTermination = { [weak self] _ in self?.state.withLock { $0.watchers[number] = nil } }
+    }
+  }
+
+  /// Told of what a person does. It is not kept alive.
+  public var delegate: (any LauncherDelegate)? {
+    get { state.withLock { $0.delegate } }
+    set { state.withLock { $0.delegate = newValue } }
+  }
+
+  /// Whether the panel is open. Setting it moves the panel, unless the button is hidden.
+  public var isOpen: Bool {
+    get { model.isOpen }
+    set { apply(.setOpen(newValue, animated: true)) }
+  }
+
+  /// Whether the button is hidden. Setting it does nothing while the panel is open.
+  public var isButtonHidden: Bool {
+    get { model.isButtonHidden }
+    set { apply(.setButtonHidden(newValue)) }
+  }
+
+  /// Whether a section is there and shown.
+  public func isSectionEnabled(_ id: String) -> Bool { model.shownSections.contains { $0.id == id } }
+
+  /// Does what a person or the app wants. Returns why nothing has changed; nil when something has.
+  @discardableResult
+  public func apply(_ input: LauncherModel.Input) -> LauncherModel.Ignored? {
+    state.withLock { state in
+      let outcome = state.model.apply(input)
+      guard outcome.ignored == nil else { return outcome.ignored }
+      let (model, watchers, services) = (state.model, Array(state.watchers.values), state.services)
+      // With the lock held, so that the order is that of the changes.
+      events.async { [self] in
+        for effect in outcome.effects { carryOut(effect, services) }
+        for watcher in watchers { watcher.yield(model) }
+      }
+      return nil
+    }
+  }
+
+  /// The keys by which other apps know this one, and those of the apps that it knows. Nil while the app is not authorized.
+  public func certificates() async -> Certificates? {
+    guard let services = state.withLock({ $0.services }) else { return nil }
+    return Certificates(own: services.keyFingerprint, peers: await services.peerKeys())
+  }
+
+  /// What ``Launcher/certificates()`` says.
+  public struct Certificates: Sendable, Hashable {
+    /// The fingerprint of the app's own key.
+    public let own: String
+    /// The keys of apps that it has met.
+    public let peers: [PeerKey]
+  }
+
+  // MARK: For the runtime
+
+  /// The app is shown to its person with these services, or not any more. Nothing of what others are called is left when this returns.
+  func setAuthorized(_ services: AppServices?) {
+    let following = state.withLock { state in
+      guard state.services !== services else { return Task<Void, Never>?.none }
+      state.services = services
+      return state.following.take()
+    }
+    following?.cancel()
+    apply(.authorized(services != nil))
+    guard let services else { return }
+    let task = Task { [weak self] in
+      guard
+        let lists = try? await BlockingCall.run({
+          services.watchProviders(includesOwn: true, includesContents: true, includesNonProviders: true)
+        })
+      else { return }
+      do {
+        for try await list in lists { self?.found(list, by: services) }
+      } catch {
+        // The services have stopped.
+      }
+    }
+    state.withLock { state in
+      if state.services === services { state.following = task } else { task.cancel() }
+    }
+  }
+
+  func stop() {
+    setAuthorized(nil)
+    let watchers = state.withLock { state in
+      state.hasStopped = true
+      defer { state.watchers = [:] }
+      return state.watchers
+    }
+    events.async { for watcher in watchers.values { watcher.finish() } }
+  }
+
+  private func found(_ providers: [Provider], by services: AppServices) {
+    guard state.withLock({ $0.services === services }) else { return }
+    apply(.appsFound(providers.map(LauncherModel.App.init), at: clock.now))
+  }
+
+  // MARK: Effects
+
+  private func carryOut(_ effect: LauncherModel.Effect, _ services: AppServices?) {
+    let delegate = delegate
+    switch effect {
+    case .willOpen: delegate?.launcherWillOpen(self)
+    case .willClose: delegate?.launcherWillClose(self)
+    // Who draws sees it in the state.
+    case .move: break
+    case .selectSection(let location): delegate?.launcher(self, didSelectSectionAt: location)
+    case .perform(let location): delegate?.launcher(self, didSelectActionAt: location)
+    case .quickAction(let service, let apps): delegate?.launcher(self, didSelect: service, of: apps)
+    case .changePassword: delegate?.launcherChangesPassword(self)
+    case .setting(let id): delegate?.launcher(self, didSelectSetting: id)
+    case .remember(let memory): remember(memory)
+    case .findApps: if let services { find(services) }
+    case .uploadLogs: sendLogs(delegate)
+    case .launch(let application):
+      let launch: @Sendable () -> Void = { [weak self] in self?.launch(application, services) }
+      if delegate?.launcher(self, shouldLaunch: application, launch: launch) ?? true { launch() }
+    }
+  }
+
+  private func find(_ services: AppServices) {
+    guard !model.isFresh(at: clock.now) else { return }
+    Task {
+      do {
+        let list = try await services.providers(
+          includesOwn: true, includesContents: true, includesNonProviders: true)
+        found(list, by: services)
+      } catch {
+        apply(.appsNotFound(at: clock.now))
+      }
+    }
+  }
+
+  private func launch(_ application: ApplicationID, _ services: AppServices?) {
+    Task {
+      do {
+        guard let services else { throw ServicesError(.notAllowed) }
+        try await services.launch(application)
+        apply(.launchEnded(application, nil))
+      } catch {
+        apply(.launchEnded(application, (error as? ServicesError)?.code ?? .general))
+      }
+    }
+  }
+
+  private func sendLogs(_ delegate: (any LauncherDelegate)?) {
+    guard let uploadLogs else { return }
+    let hasBegun = Guarded(false)
+    let timer = Guarded<(any AppTimer)?>(nil)
+    let begin: @Sendable () -> Void = { [logger] in
+      let isFirst = hasBegun.withLock { hasBegun in
+        defer { hasBegun = true }
+        return !hasBegun
+      }
+      guard isFirst else { return }
+      timer.withLock { $0.take() }?.cancel()
+      Task {
+        do { try await uploadLogs() } catch {
+          logger.error("logs were not sent", metadata: ["error": "\(error)"])
+        }
+      }
+    }
+    guard let delegate else { return begin() }
+    timer.withLock {
+      $0 = clock.makeTimer(begin)
+      $0?.set(to: clock.now + Self.logTime)
+    }
+    delegate.launcher(self, beforeUploadingLogs: begin)
+  }
+}
+
+extension LauncherModel.App {
+  init(_ provider: Provider) {
+    self.init(
+      application: provider.application, name: provider.name, icon: provider.icon, state: provider.state,
+      isInstalled: provider.isInstalled, isInFront: provider.isInFront, isOwn: provider.isOwn,
+      services: Set(provider.services.map(\.id)))
+  }
+}

@@ -1,0 +1,271 @@
+import AppKinetics
+import TestSupport
+import Testing
+
+@testable import AppRuntime
+
+/// What a launcher shows, as a value.
+struct LauncherModelTests {
+  private typealias Model = LauncherModel
+
+  private static func id(_ text: String) -> ApplicationID {
+    guard let id = try? ApplicationID(text) else { preconditionFailure("\(text) is an id") }
+    return id
+  }
+  private static let service = WellKnownService.editFile.definition.serviceID
+  private static let apps = [
+    Model.App(application: id("com.example.own"), name: "Own", isOwn: true, services: [service]),
+    Model.App(application: id("com.example.b"), name: "B", state: .notRunning),
+    Model.App(application: id("com.example.a"), name: "A", state: .locked, services: [service]),
+    Model.App(application: id("com.example.c"), name: "C", state: .notRunning, isInstalled: true),
+  ]
+
+  /// Authorized, with the coach mark seen.
+  private func model(_ inputs: Model.Input...) -> Model {
+    var memory = Model.Memory()
+    memory.hasSeenCoachMark = true
+    var model = Model(memory)
+    for input in [.authorized(true)] + inputs { #expect(model.apply(input).ignored == nil, "\(input)") }
+    return model
+  }
+
+  // MARK: Views
+
+  @Test func thePanelOpensAndClosesAndTellsThatBefore() {
+    var model = model()
+    #expect(model.view == .closed)
+    #expect(
+      model.apply(.setOpen(true, animated: false)).effects == [.willOpen, .move(animated: false), .findApps])
+    #expect(model.view == .open && model.apply(.setOpen(true, animated: true)).ignored == .unchanged)
+    #expect(model.apply(.buttonTapped).effects == [.willClose, .move(animated: true)])
+    #expect(model.view == .closed && model.apply(.setOpen(false, animated: true)).ignored == .unchanged)
+  }
+
+  @Test func aHiddenButtonKeepsThePanelClosedAndAnOpenPanelKeepsTheButton() {
+    var hidden = model(.setButtonHidden(true))
+    #expect(hidden.view == .closedWithoutButton)
+    #expect(hidden.apply(.setOpen(true, animated: true)).ignored == .buttonHidden)
+    #expect(hidden.apply(.setOpen(false, animated: true)).ignored == .buttonHidden)
+    #expect(hidden.apply(.buttonTapped).ignored == .buttonHidden)
+    #expect(hidden.apply(.setButtonHidden(true)).ignored == .unchanged)
+    var open = model(.setOpen(true, animated: true))
+    for isHidden in [true, false] { #expect(open.apply(.setButtonHidden(isHidden)).ignored == .panelOpen) }
+    #expect(open.view == .open)
+  }
+
+  // MARK: The button
+
+  @Test func theButtonHasAPlaceInEachOrientation() {
+    var model = model()
+    #expect(model.buttonPlace(.portrait) == .bottomRight)
+    let place = Model.Place(x: 0.25, y: 0.5)
+    // The app's place counts once.
+    #expect(model.apply(.placeButton(at: place, .portrait)).effects == [.remember(model.memory)])
+    #expect(model.apply(.placeButton(at: .bottomRight, .portrait)).ignored == .placed)
+    #expect(model.buttonPlace(.portrait) == place && model.buttonPlace(.landscape) == .bottomRight)
+    let moved = Model.Place(x: 0, y: 1)
+    #expect(model.apply(.buttonMoved(to: moved, .portrait)).ignored == nil)
+    #expect(model.buttonPlace(.portrait) == moved && model.memory.places == [.portrait: moved])
+    #expect(model.apply(.buttonMoved(to: moved, .portrait)).ignored == .unchanged)
+    // In the corner, and fixed, while the panel is open.
+    #expect(model.apply(.buttonTapped).ignored == nil && model.buttonPlace(.portrait) == .bottomRight)
+    #expect(model.apply(.buttonMoved(to: place, .portrait)).ignored == .panelOpen)
+    #expect(model.apply(.buttonTapped).ignored == nil && model.buttonPlace(.portrait) == moved)
+    #expect(model.apply(.setButtonHidden(true)).ignored == nil)
+    #expect(model.apply(.buttonMoved(to: place, .portrait)).ignored == .buttonHidden)
+  }
+
+  @Test(arguments: [(-0.01, 0.5), (0.5, 1.01), (.nan, 0), (0, .infinity)])
+  func aPlaceOutsideOfTheScreenIsNone(x: Double, y: Double) {
+    var model = model()
+    #expect(model.apply(.placeButton(at: .init(x: x, y: y), .landscape)).ignored == .invalidPlace)
+    #expect(model.apply(.buttonMoved(to: .init(x: x, y: y), .landscape)).ignored == .invalidPlace)
+    #expect(model.buttonPlace(.landscape) == .bottomRight && model.memory.places.isEmpty)
+  }
+
+  // MARK: The coach mark
+
+  @Test func theCoachMarkIsShownOnceWithTheButton() {
+    var model = Model()
+    #expect(model.apply(.setButtonHidden(true)).ignored == nil)
+    #expect(model.apply(.authorized(true)).ignored == nil && model.presented == .nothing)
+    #expect(model.apply(.setButtonHidden(false)).ignored == nil && model.presented == .coachMark)
+    let outcome = model.apply(.dismiss)
+    #expect(model.memory.hasSeenCoachMark && outcome.effects == [.remember(model.memory)])
+    var next = Model(model.memory)
+    #expect(next.apply(.authorized(true)).ignored == nil && next.presented == .nothing)
+    #expect(next.apply(.setShowsCoachMark(true)).ignored == nil && next.presented == .coachMark)
+    // Said before the button is shown.
+    var silent = Model()
+    #expect(silent.apply(.setShowsCoachMark(false)).ignored == nil)
+    #expect(silent.apply(.authorized(true)).ignored == nil && silent.presented == .nothing)
+    #expect(!silent.memory.hasSeenCoachMark)
+  }
+
+  // MARK: Contents
+
+  @Test func sectionsAreShownWhenTheyAreEnabled() {
+    var model = model(
+      .register(.init(id: "docs", title: "Docs", location: "docs://")),
+      .register(.init(id: "news", title: "News", location: "news://", isEnabled: false)))
+    #expect(model.shownSections.map(\.id) == ["docs"])
+    #expect(model.apply(.setSectionEnabled(id: "news", true)).ignored == nil)
+    #expect(model.apply(.setSectionEnabled(id: "news", true)).ignored == .unchanged)
+    #expect(model.apply(.setSectionEnabled(id: "other", true)).ignored == .unknown)
+    #expect(model.shownSections.map(\.id) == ["docs", "news"])
+    #expect(model.apply(.selectSection(id: "news")).ignored == .panelClosed)
+    #expect(model.apply(.buttonTapped).ignored == nil)
+    #expect(
+      model.apply(.selectSection(id: "news")).effects
+        == [.willClose, .move(animated: true), .selectSection(location: "news://")])
+    #expect(model.apply(.setSectionEnabled(id: "news", false)).ignored == nil)
+    #expect(model.apply(.buttonTapped).ignored == nil)
+    #expect(model.apply(.selectSection(id: "news")).ignored == .disabled)
+    #expect(model.apply(.selectSection(id: "other")).ignored == .unknown)
+    // One with a known id takes its place.
+    #expect(model.apply(.register(.init(id: "docs", title: "Files", location: "files://"))).ignored == nil)
+    #expect(model.sections.map(\.title) == ["Files", "News"])
+  }
+
+  @Test func actionsAreTheAppsOrThoseOfApps() {
+    var model = model(
+      .registerAction(.init(location: "compose", title: "Compose")),
+      .setQuickActions([.init(service: Self.service, title: "Edit")]), .buttonTapped)
+    #expect(model.apply(.selectAction(location: "other")).ignored == .unknown)
+    #expect(model.apply(.selectAction(location: "compose")).effects.last == .perform(location: "compose"))
+    #expect(model.apply(.buttonTapped).ignored == nil)
+    #expect(model.state(of: model.quickActions[0]) == .notProvided)
+    #expect(model.apply(.selectQuickAction(service: Self.service)).ignored == .disabled)
+    #expect(model.apply(.appsFound(Self.apps, at: .zero)).ignored == nil)
+    #expect(model.state(of: model.quickActions[0]) == .enabled([Self.id("com.example.a")]))
+    #expect(
+      model.apply(.selectQuickAction(service: Self.service)).effects.last
+        == .quickAction(Self.service, [Self.id("com.example.a")]))
+  }
+
+  @Test func settingsAreTheAppsOrThoseOfEveryApp() {
+    var model = model()
+    #expect(model.settings.map(\.kind) == [.changePassword, .launcher, .uploadLogs])
+    #expect(Model(uploadsLogs: false).settings.map(\.kind) == [.changePassword, .launcher])
+    #expect(model.apply(.selectSetting(.changePassword)).ignored == .panelClosed)
+    #expect(model.apply(.presentSettings).ignored == nil && model.presented == .settings)
+    #expect(model.apply(.selectSetting(.changePassword)).effects == [.changePassword])
+    #expect(model.apply(.selectSetting(.uploadLogs)).effects == [.uploadLogs])
+    #expect(model.apply(.selectSetting(.own("x"))).ignored == .unknown)
+    #expect(model.apply(.setSettings([.init(.own("x"), text: "X", tint: "red")])).ignored == nil)
+    #expect(model.apply(.selectSetting(.own("x"))).effects == [.setting("x")])
+    #expect(model.apply(.selectSetting(.uploadLogs)).ignored == .unknown)
+    #expect(model.apply(.setSettings(nil)).ignored == nil && model.settings.count == 3)
+    #expect(model.apply(.openCertificates).ignored == nil && model.presented == .certificates)
+    #expect(model.apply(.dismiss).ignored == nil && model.presented == .nothing)
+    #expect(model.apply(.dismiss).ignored == .unchanged)
+    #expect(model.apply(.presentSettings).ignored == nil)
+    #expect(model.apply(.selectSetting(.launcher)).effects.first == .willOpen && model.view == .open)
+  }
+
+  @Test func theBaseIsExchanged() {
+    var model = model(.setBase("list"))
+    #expect(model.base == "list" && model.apply(.setBase("list")).ignored == .unchanged)
+    #expect(model.apply(.setBase(nil)).ignored == nil && model.base == nil)
+  }
+
+  // MARK: Apps
+
+  @Test func appsAreInTheOrderOfTheirNamesAndAreLaunchedOnce() {
+    var model = model(.appsFound(Self.apps, at: .zero), .buttonTapped)
+    #expect(model.apps.map(\.name) == ["A", "B", "C", "Own"])
+    #expect(model.apply(.selectApp(Self.id("com.example.b"))).ignored == .notLaunchable)
+    #expect(model.apply(.selectApp(Self.id("com.example.none"))).ignored == .unknown)
+    let installed = Self.id("com.example.c")
+    #expect(model.apply(.selectApp(installed)).effects == [.launch(installed)])
+    #expect(model.apply(.selectApp(installed)).ignored == .launching)
+    #expect(model.apply(.launchEnded(installed, .frontRefused)).ignored == nil)
+    #expect(model.failedLaunch == .init(application: installed, code: .frontRefused) && model.isOpen)
+    #expect(model.apply(.selectApp(installed)).ignored == nil && model.failedLaunch == nil)
+    #expect(model.apply(.launchEnded(installed, nil)).effects.first == .willClose && !model.isOpen)
+    #expect(model.apply(.launchEnded(installed, nil)).ignored == .unknown)
+    // The app itself is beneath.
+    #expect(model.apply(.buttonTapped).ignored == nil)
+    #expect(
+      model.apply(.selectApp(Self.id("com.example.own"))).effects == [.willClose, .move(animated: true)])
+  }
+
+  @Test(arguments: [(-1.0, true, true), (0, false, false), (300, true, false)])
+  func aListCountsAsLongAsTheAppSays(seconds: Double, afterOne: Bool, afterManySeconds: Bool) {
+    var model = model(.appsFound(Self.apps, at: .seconds(10)))
+    _ = model.apply(.setCacheExpiry(.init(seconds)))
+    #expect(
+      model.isFresh(at: .seconds(11)) == afterOne && model.isFresh(at: .seconds(310)) == afterManySeconds)
+    _ = model.apply(.appsNotFound(at: .seconds(11)))
+    #expect(model.apps.isEmpty == !afterOne)
+    _ = model.apply(.appsNotFound(at: .seconds(310)))
+    #expect(model.apps.isEmpty == !afterManySeconds)
+  }
+
+  @Test func nothingOfOthersStaysAfterASeal() {
+    var model = model(.appsFound(Self.apps, at: .zero), .buttonTapped, .presentSettings)
+    #expect(model.apply(.authorized(false)).effects == [.willClose, .move(animated: false)])
+    #expect(model.apps.isEmpty && model.view == .closed && model.presented == .nothing)
+    #expect(model.apply(.appsFound(Self.apps, at: .zero)).ignored == .notAuthorized)
+    for input: Model.Input in [
+      .buttonTapped, .setOpen(true, animated: true), .presentSettings, .openCertificates, .dismiss,
+      .selectApp(Self.id("com.example.a")), .buttonMoved(to: .bottomRight, .portrait),
+    ] { #expect(model.apply(input).ignored == .notAuthorized, "\(input)") }
+    #expect(model.apply(.authorized(true)).effects == [.findApps])
+  }
+
+  // MARK: A walk
+
+  @Test func noOrderOfInputsLeadsToAStateThatCannotBe() {
+    var random = SplitMix64(seed: .random(in: 0 ... .max))
+    let ids = Self.apps.map(\.application) + [Self.id("com.example.none")]
+    let sections = ["docs", "news"]
+    var (model, changes) = (Model(), 0)
+    for step in 0..<100_000 {
+      func flag() -> Bool { random.oneIn(2) }
+      let input: Model.Input =
+        switch random.below(24) {
+        case 0: .authorized(!random.oneIn(4))
+        case 1: .setOpen(flag(), animated: flag())
+        case 2: .buttonTapped
+        case 3: .setButtonHidden(flag())
+        case 4: .buttonMoved(to: .init(x: random.oneIn(8) ? 2 : 0.5, y: 0.5), flag() ? .portrait : .landscape)
+        case 5: .placeButton(at: .init(x: 0.1, y: random.oneIn(8) ? .nan : 0.1), .portrait)
+        case 6: .setBase(flag() ? "base" : nil)
+        case 7: .register(.init(id: sections[random.below(2)], title: "T", location: "l", isEnabled: flag()))
+        case 8: .setSectionEnabled(id: sections[random.below(2)], flag())
+        case 9: .selectSection(id: sections[random.below(2)])
+        case 10: .registerAction(.init(location: "compose", title: flag() ? "Compose" : "New"))
+        case 11: .selectAction(location: "compose")
+        case 12: .setQuickActions(flag() ? [.init(service: Self.service, title: "Edit")] : [])
+        case 13: .selectQuickAction(service: Self.service)
+        case 14: .setSettings(flag() ? [.init(.own("x"), text: "X")] : nil)
+        case 15: .presentSettings
+        case 16: .selectSetting([.changePassword, .launcher, .uploadLogs, .own("x")][random.below(4)])
+        case 17: .openCertificates
+        case 18: .dismiss
+        case 19: .setShowsCoachMark(flag())
+        case 20: .setCacheExpiry(.init(Double(random.below(3)) - 1))
+        case 21: .appsFound(Array(Self.apps.prefix(random.below(5))), at: .seconds(step))
+        case 22: .selectApp(ids[random.below(ids.count)])
+        default: .launchEnded(ids[random.below(ids.count)], flag() ? nil : .frontRefused)
+        }
+      let before = model
+      let outcome = model.apply(input)
+      // What is ignored changes nothing and does nothing; what is done is told before the panel moves.
+      if outcome.ignored != nil { #expect(model == before && outcome.effects.isEmpty, "\(input)") }
+      let moves = outcome.effects.contains { if case .move = $0 { true } else { false } }
+      #expect(moves == (before.isOpen != model.isOpen), "\(input)")
+      if moves { #expect(outcome.effects.first == (model.isOpen ? .willOpen : .willClose), "\(input)") }
+      if before.isOpen, model.isButtonHidden { Issue.record("\(input) hid the button of an open panel") }
+      if !model.isAuthorized {
+        #expect(model.apps.isEmpty && !model.isOpen && model.presented == .nothing && model.launching.isEmpty)
+      }
+      #expect(!model.memory.places.values.contains { !$0.isValid })
+      #expect(model.presented != .coachMark || !model.isButtonHidden)
+      #expect(model.launching.isEmpty || model.isOpen)
+      if model != before { changes += 1 }
+    }
+    #expect(changes > 20_000)
+  }
+}
