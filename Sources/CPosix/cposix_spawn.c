@@ -13,9 +13,18 @@
 #include <sys/wait.h>
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <sys/xattr.h>
 #endif
 
 extern char **environ;
+
+int cposix_has_access_list(const char *path) {
+#ifdef __linux__
+    return getxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+#else
+    return 0;
+#endif
+}
 
 // Output and error output: /dev/null instead of an output of -1, which comes with a session of its own.
 static int spawn(pid_t *process, int output, char *const arguments[], char *const environment[]) {

@@ -1,3 +1,4 @@
+import CPosix
 import Foundation
 
 #if canImport(Glibc)
@@ -15,6 +16,9 @@ enum ProgramFile {
   /// Why nobody should start what is at an absolute path; nil when it may be started. Every folder, link and file on the way belongs to
   /// the user or to root, and nobody else can write to them, but in folders where each changes only what is its own (`/tmp`).
   static func fault(at path: String) -> String? {
+    var root = stat()
+    guard lstat("/", &root) == 0 else { return "/: \(errorText())" }
+    if let fault = fault(of: root, at: "/") { return "/ \(fault)" }
     var rest = Array(parts(of: path).reversed())
     var folder = ""
     var linkCount = 0
@@ -22,7 +26,7 @@ enum ProgramFile {
       let place = "\(folder)/\(part)"
       var status = stat()
       guard lstat(place, &status) == 0 else { return "\(place): \(errorText())" }
-      if let fault = fault(of: status) { return "\(place) \(fault)" }
+      if let fault = fault(of: status, at: place) { return "\(place) \(fault)" }
       switch status.st_mode & S_IFMT {
       case S_IFDIR: folder = place
       case S_IFLNK:
@@ -46,24 +50,30 @@ enum ProgramFile {
 
   private static func errorText() -> String { String(cString: strerror(errno)) }
 
-  private static func fault(of status: stat) -> String? {
+  private static func fault(of status: stat, at place: String) -> String? {
     let owner = status.st_uid
     if owner != 0, owner != geteuid() { return "belongs to another user" }
     let kind = status.st_mode & S_IFMT
     // A link has no modes of its own, and in a folder with this bit everybody changes only what is theirs.
     if kind == S_IFLNK || kind == S_IFDIR && status.st_mode & S_ISVTX != 0 { return nil }
     if status.st_mode & S_IWOTH != 0 { return "can be written by everybody: chmod o-w" }
-    // Whom root lets write, root has chosen; and the group of a user's name is the user's alone.
-    if status.st_mode & S_IWGRP != 0, owner != 0, !isPrivate(status.st_gid) {
-      return "can be written by its group: chmod g-w"
+    // Whom root lets write, root has chosen; and the group of a user's name, without others in it, is the user's alone.
+    guard status.st_mode & S_IWGRP != 0, owner != 0 else { return nil }
+    if cposix_has_access_list(place) != 0 {
+      return "has an access list by which others may write: setfacl -b"
     }
-    return nil
+    return isPrivate(status.st_gid) ? nil : "can be written by its group: chmod g-w"
   }
 
-  private static func isPrivate(_ group: gid_t) -> Bool {
-    guard let user = getpwuid(geteuid())?.pointee.pw_name.map({ String(cString: $0) }),
-      let name = getgrgid(group)?.pointee.gr_name.map({ String(cString: $0) })
-    else { return false }
-    return user == name
+  private static let userName = getpwuid(geteuid())?.pointee.pw_name.map { String(cString: $0) }
+
+  private static func isPrivate(_ number: gid_t) -> Bool {
+    guard let group = getgrgid(number)?.pointee, let name = group.gr_name else { return false }
+    var others = group.gr_mem
+    while let member = others?.pointee {
+      if String(cString: member) != userName { return false }
+      others = others?.advanced(by: 1)
+    }
+    return String(cString: name) == userName
   }
 }

@@ -354,6 +354,23 @@ struct BrokerFrontTests {
     #expect(world.state.presence.front == b)
   }
 
+  /// Also when its app has to be started, behind as many as may be started at once.
+  @Test func theUsersChoiceOfAnInstalledAppWaitsForNobody() {
+    let (world, apps, tool) = frontWorld()
+    _ = world.ask(apps[0], .bringToFront(.with { $0.appID = b }))
+    let waiting = world.ask(apps[0], .bringToFront(.with { $0.appID = c }))
+    let others = (0..<12).map { "com.example.other\($0)" }
+    for other in others {
+      world.install(other, "/usr/bin/app")
+      world.ask(apps[1], .connect(.with { $0.appID = other }))
+    }
+    #expect(world.starts.count < others.count)
+    world.install(installed, "/usr/bin/app")
+    _ = world.ask(tool, .administer(.with { $0.front = installed }))
+    #expect(world.starts.last == installed)
+    #expect(world.failure(apps[0], waiting) == 21)
+  }
+
   @Test func forgettingAnAppIsToldToAllThatRun() {
     let (world, apps, tool) = frontWorld()
     #expect(world.error(tool, .administer(.with { $0.forget = b })) == 0)

@@ -66,6 +66,9 @@ void cposix_crash_silently(void);
 /// processor otherwise. Nothing where there is another malloc.
 void cposix_limit_arenas(void);
 
+/// Whether a file has an access list (acl(5)), whose mask stands in the bits of the group then.
+int cposix_has_access_list(const char *path);
+
 /// posix_spawn(3) of a program by its path, in a session of its own, with /dev/null as standard input and outputs and no other
 /// descriptor (but, where the system cannot close them, those that exec leaves open), and with signals as at a start.
 /// `environment`: NULL for that of this process.

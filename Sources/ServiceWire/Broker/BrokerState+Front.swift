@@ -7,8 +7,7 @@ extension BrokerState {
     guard presence.front == asker else { throw .answer(.notInFront) }
     guard target != asker else { return answers.done(question) }
     if let code = records.refusal(of: asker, target) { throw .answer(code) }
-    let wish = FrontChanges.Wish(question: question, asker: asker, appID: target)
-    try carryOut(wish, owner, now: now)
+    try carryOut(FrontChanges.Wish(question: question, asker: asker, appID: target), owner, now: now)
   }
 
   /// The user's choice.
@@ -23,12 +22,15 @@ extension BrokerState {
   private mutating func carryOut(
     _ wish: FrontChanges.Wish, _ owner: BrokerOwner, now: UInt64
   ) throws(BrokerRefusal) {
-    let absent = wish.appID.flatMap { presence.running[$0] == nil ? $0 : nil }
+    let absent = presence.mayBeInFront(wish.appID) ? nil : wish.appID
     if let absent, !records.mayBeStarted(absent) { throw .answer(.applicationNotFound) }
-    if wish.asker == nil { dials.refuseFrontDials(&answers) }
-    guard let target = absent else { return change(wish, now: now) }
+    if wish.asker == nil {
+      dials.refuseFrontDials(&answers)
+      frontChanges.refuseApps(&answers)
+    }
+    guard let absent else { return change(wish, now: now) }
     let dial = WaitingDials.Dial(wish.question, dialler: wish.asker, owner: owner, purpose: .front)
-    dials.add(dial, to: target, isRunning: false, now: now, &answers)
+    dials.add(dial, to: absent, isRunning: false, now: now, &answers)
     startNext(now: now)
   }
 

@@ -43,11 +43,10 @@ extension BrokerState {
     answers.send(to: number) { $0.peerWaits.appID = dialler }
   }
 
-  /// Continues the dials that wait for an app, after it has enrolled or changed its state.
+  /// Continues the dials that wait for an app, after it has enrolled, maybe for the first time, or changed its state.
   mutating func continueDials(to appID: String, now: UInt64) {
     guard let running = presence.running[appID] else { return }
     for dial in dials.removeFrontDials(to: appID) {
-      // The app may have enrolled first after it was started.
       if let code = dial.dialler.flatMap({ records.refusal(of: $0, appID) }) {
         answers.fail(dial.question, code)
       } else {

@@ -29,11 +29,14 @@ struct FrontChanges: Sendable {
 
   /// Queues a wish. A wish of the user refuses all waiting wishes of apps.
   mutating func add(_ wish: Wish, _ answers: inout BrokerAnswers) {
-    if wish.asker == nil {
-      for other in wishes where other.asker != nil { answers.fail(other.question, .frontRefused) }
-      wishes.removeAll { $0.asker != nil }
-    }
+    if wish.asker == nil { refuseApps(&answers) }
     wishes.append(wish)
+  }
+
+  /// The user has chosen: what apps wish for waits no longer.
+  mutating func refuseApps(_ answers: inout BrokerAnswers) {
+    for other in wishes where other.asker != nil { answers.fail(other.question, .frontRefused) }
+    wishes.removeAll { $0.asker != nil }
   }
 
   /// Drops the waiting wishes of a connection that has ended.

@@ -72,7 +72,10 @@ struct WaitingDials: Sendable {
     dial.wait(isRunning: isRunning, until: now + time, &answers)
     dials[target, default: []].append(dial)
     // One start for all who wait for it.
-    if !isRunning, starts[target]?.isOver ?? true, !queue.contains(target) { queue.append(target) }
+    guard !isRunning, starts[target]?.isOver ?? true else { return }
+    if dial.dialler == nil { queue.removeAll { $0 == target } }
+    // The user's choice comes before what apps have asked for.
+    if !queue.contains(target) { queue.insert(target, at: dial.dialler == nil ? 0 : queue.count) }
   }
 
   /// Drops the dials of a connection that has ended.
@@ -144,7 +147,10 @@ struct WaitingDials: Sendable {
         var mine = dials[appID]
       else { continue }
       // Started less than *start time* ago: not again before that.
-      guard starts[appID] == nil, let owner = mine.map(\.owner).first(where: mayStartAnother) else {
+      let isChosen = mine.contains { $0.dialler == nil }
+      guard starts[appID] == nil,
+        let owner = isChosen ? mine[0].owner : mine.map(\.owner).first(where: mayStartAnother)
+      else {
         rest.append(appID)
         continue
       }
