@@ -105,6 +105,38 @@ struct FrontRequestTests {
     }
   }
 
+  /// Else an app would have a request answered by whoever is brought to front later.
+  @Test func aFrontRequestDoesNotWaitForTheFront() async throws {
+    let clock = ManualClock()
+    var options = TestApps.Options()
+    options.clock = clock
+    try await withTestApps(options) { world in
+      let provider = try await world.app("com.example.provider")
+      let answers = Box<ServicesError.Code?>()
+      try provider.services.offer(echo) { .reply($0.params) }
+      try provider.services.offer(WellKnownService.frontRequest.definition) {
+        [weak services = provider.services] request in
+        do {
+          try await services?.bringToFront(request.sender)
+          answers.put(nil)
+        } catch {
+          answers.put((error as? ServicesError)?.code)
+        }
+        return .noReply
+      }
+      try await provider.services.start()
+      let consumer = try await world.start("com.example.consumer")
+      try await world.bringToFront(consumer.id)
+      world.refusesFront = true
+      let first = try await consumer.services.send(
+        ServiceRequest(echo, "echo", params: 1, foreground: .peer), to: provider.id)
+      try await first.delivered()
+      _ = try await consumer.services.requestFront(from: provider.id)
+      #expect(await answers.next() == .notInFront)
+      #expect(try await first.reply()?.params == 1)
+    }
+  }
+
   /// The handler replies at once: the reply may overtake what settles the delivery of the request.
   @Test func aRequestWithFilesPassesTheFrontOnWhateverItsReplyDoes() async throws {
     try await withTestApps { world in

@@ -1,7 +1,7 @@
 import ServiceValues
 import ServiceWire
 
-/// The front, which an app passes on within a request only (DESIGN.md, "Decisions of services").
+/// The front, which an app passes on within a request, or because a person has launched another app (DESIGN.md, "Decisions of services").
 extension BrokerSession {
   /// Another app has asked to be brought to front. The app may follow that as long as it is in front, since
   /// a provider object decides after its call has returned.

@@ -209,8 +209,13 @@ final class PeerOutbox {
 
   private func offer(_ id: Identifier, _ offer: Result<WireOffer, any Error>) {
     switch offer {
-    case .success(let offer):
+    case .success(var offer):
       FailPoint.offering.pass()
+      // Only the process that has sent it passes the front on, and only from there.
+      if !offer.isReply, offer.request.foreground == .peer {
+        let isOwn = offer.requestID.map { peer.sent[$0] != nil } == true
+        offer.request.passesFront = isOwn && peer.core.broker.isInFront
+      }
       outgoing[id]?.entry.mayBeOffered = true
       outgoing[id]?.offerCount += 1
       durableFloor = max(offer.floor, durableFloor)

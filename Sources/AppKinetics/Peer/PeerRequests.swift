@@ -45,6 +45,8 @@ final class PeerRequests {
   private var ready = RemovableQueue<ReadyRequest>()
   /// There is one.
   private var isHandling = false
+  /// One of those that wait asks for the front: it is not to wait until somebody else has it, so that none does.
+  private var isFrontAsked = false
   private var locked = RemovableQueue<Locked>()
 
   init(_ peer: PeerSession) {
@@ -76,6 +78,7 @@ final class PeerRequests {
       guard incoming[id]?.request.arrival == nil else { return }
       ready.remove(id)
       incoming[id] = nil
+      handleNext()
     case .cancelRequested: cancelRequested(id)
     case .replyAccepted: replyEnded(id, nil)
     case .replyRefused(let failure): replyEnded(id, ServicesError(failure))
@@ -199,7 +202,9 @@ final class PeerRequests {
 
   private func handleSoon(_ request: ReadyRequest) {
     var request = request
-    if request.request.passesFront, request.request.frontCount != nil {
+    if request.request.isFrontRequest {
+      isFrontAsked = true
+    } else if request.request.passesFront, request.request.frontCount != nil {
       let until = runtime.now + BrokerSession.frontTime
       request.frontUntil = until
       core.wake(at: until)
@@ -209,7 +214,7 @@ final class PeerRequests {
   }
 
   private func waitsForFront(_ request: ReadyRequest) -> Bool {
-    guard !core.broker.isInFront, let until = request.frontUntil else { return false }
+    guard !isFrontAsked, !core.broker.isInFront, let until = request.frontUntil else { return false }
     return runtime.now < until
   }
 
@@ -245,6 +250,7 @@ final class PeerRequests {
       }
       batch.append(next)
     }
+    if ready.isEmpty { isFrontAsked = false }
     runtime.handlers.begin(batch.count)
     return batch
   }

@@ -298,9 +298,8 @@ final class Runtime: Sendable {
 
   /// Returns when the request is on the disk.
   private func store(_ sent: SentRequest) async throws {
-    let isInFront = shown.withLock { $0.isInFront }
     let wire = WireOffer.with {
-      $0.request = sent.wire(isInFront: isInFront)
+      $0.request = sent.wire(isInFront: false)
       if let timeLimit = sent.request.timeLimit { $0.timeLimit = timeLimit.milliseconds }
     }
     try await store(wire, id: sent.id, to: sent.application, sent.request.attachments) { core in
