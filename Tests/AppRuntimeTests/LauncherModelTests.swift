@@ -111,7 +111,10 @@ struct LauncherModelTests {
     #expect(model.shownSections.map(\.id) == ["docs"])
     #expect(model.apply(.setSectionEnabled(id: "news", true)).ignored == nil)
     #expect(model.apply(.setSectionEnabled(id: "news", true)).ignored == .unchanged)
-    #expect(model.apply(.setSectionEnabled(id: "other", true)).ignored == .unknown)
+    #expect(model.apply(.setSectionEnabled(id: "other", true)).ignored == .unchanged)
+    // Also before it is registered.
+    #expect(model.apply(.setSectionEnabled(id: "late", false)).ignored == nil)
+    #expect(model.apply(.register(.init(id: "late", title: "Late", location: "l"))).ignored == nil)
     #expect(model.shownSections.map(\.id) == ["docs", "news"])
     #expect(model.apply(.selectSection(id: "news")).ignored == .panelClosed)
     #expect(model.apply(.buttonTapped).ignored == nil)
@@ -124,7 +127,7 @@ struct LauncherModelTests {
     #expect(model.apply(.selectSection(id: "other")).ignored == .unknown)
     // One with a known id takes its place.
     #expect(model.apply(.register(.init(id: "docs", title: "Files", location: "files://"))).ignored == nil)
-    #expect(model.sections.map(\.title) == ["Files", "News"])
+    #expect(model.sections.map(\.title) == ["Files", "News", "Late"])
   }
 
   @Test func actionsAreTheAppsOrThoseOfApps() {
@@ -157,7 +160,9 @@ struct LauncherModelTests {
     #expect(model.apply(.selectSetting(.uploadLogs)).ignored == .unknown)
     #expect(model.apply(.setSettings(nil)).ignored == nil && model.settings.count == 3)
     #expect(model.apply(.openCertificates).ignored == nil && model.presented == .certificates)
+    #expect(model.apply(.dismissSettings).ignored == .unchanged)
     #expect(model.apply(.dismiss).ignored == nil && model.presented == .nothing)
+    #expect(model.apply(.presentSettings).ignored == nil && model.apply(.dismissSettings).ignored == nil)
     #expect(model.apply(.dismiss).ignored == .unchanged)
     #expect(model.apply(.presentSettings).ignored == nil)
     #expect(model.apply(.selectSetting(.launcher)).effects.first == .willOpen && model.view == .open)
@@ -177,20 +182,27 @@ struct LauncherModelTests {
     #expect(model.apply(.selectApp(Self.id("com.example.b"))).ignored == .notLaunchable)
     #expect(model.apply(.selectApp(Self.id("com.example.none"))).ignored == .unknown)
     let installed = Self.id("com.example.c")
-    #expect(model.apply(.selectApp(installed)).effects == [.launch(installed)])
+    // As often as a person likes, until the app lets it begin.
+    for _ in 0..<2 { #expect(model.apply(.selectApp(installed)).effects == [.launch(installed)]) }
+    #expect(model.apply(.launchBegan(installed)).ignored == nil && model.launching == [installed])
+    #expect(model.apply(.launchBegan(installed)).ignored == .launching)
     #expect(model.apply(.selectApp(installed)).ignored == .launching)
     #expect(model.apply(.launchEnded(installed, .frontRefused)).ignored == nil)
     #expect(model.failedLaunch == .init(application: installed, code: .frontRefused) && model.isOpen)
     #expect(model.apply(.selectApp(installed)).ignored == nil && model.failedLaunch == nil)
     #expect(model.apply(.launchEnded(installed, nil)).effects.first == .willClose && !model.isOpen)
-    #expect(model.apply(.launchEnded(installed, nil)).ignored == .unknown)
+    #expect(model.launching.isEmpty)
     // The app itself is beneath.
     #expect(model.apply(.buttonTapped).ignored == nil)
     #expect(
       model.apply(.selectApp(Self.id("com.example.own"))).effects == [.willClose, .move(animated: true)])
   }
 
-  @Test(arguments: [(-1.0, true, true), (0, false, false), (300, true, false)])
+  @Test(
+    arguments: [
+      (-1.0, true, true), (0, false, false), (300, true, false), (.infinity, true, true),
+      (.greatestFiniteMagnitude, true, true), (.nan, false, false),
+    ])
   func aListCountsAsLongAsTheAppSays(seconds: Double, afterOne: Bool, afterManySeconds: Bool) {
     var model = model(.appsFound(Self.apps, at: .seconds(10)))
     _ = model.apply(.setCacheExpiry(.init(seconds)))
@@ -224,7 +236,7 @@ struct LauncherModelTests {
     for step in 0..<100_000 {
       func flag() -> Bool { random.oneIn(2) }
       let input: Model.Input =
-        switch random.below(24) {
+        switch random.below(26) {
         case 0: .authorized(!random.oneIn(4))
         case 1: .setOpen(flag(), animated: flag())
         case 2: .buttonTapped
@@ -248,6 +260,8 @@ struct LauncherModelTests {
         case 20: .setCacheExpiry(.init(Double(random.below(3)) - 1))
         case 21: .appsFound(Array(Self.apps.prefix(random.below(5))), at: .seconds(step))
         case 22: .selectApp(ids[random.below(ids.count)])
+        case 23: .launchBegan(ids[random.below(ids.count)])
+        case 24: .dismissSettings
         default: .launchEnded(ids[random.below(ids.count)], flag() ? nil : .frontRefused)
         }
       let before = model
@@ -263,7 +277,6 @@ struct LauncherModelTests {
       }
       #expect(!model.memory.places.values.contains { !$0.isValid })
       #expect(model.presented != .coachMark || !model.isButtonHidden)
-      #expect(model.launching.isEmpty || model.isOpen)
       if model != before { changes += 1 }
     }
     #expect(changes > 20_000)

@@ -65,6 +65,13 @@ struct LauncherTests {
       try await app.typePassword()
       let launcher = try launcher(of: app)
       #expect(launcher.model.isAuthorized && launcher.model.view == .closed)
+      // What the app says before anybody sees it.
+      let quiet = try world.managedApp(
+        "com.example.quiet", options: { $0.launcher = [.setShowsCoachMark(false), .setButtonHidden(true)] })
+      try await quiet.start()
+      try await quiet.typePassword()
+      let model = try self.launcher(of: quiet).model
+      #expect(model.presented == .nothing && model.isButtonHidden)
       let disabled = try world.managedApp("com.example.other", options: { $0.startsLauncher = false })
       try await disabled.start()
       try await disabled.typePassword()
@@ -90,7 +97,7 @@ struct LauncherTests {
       launcher.apply(.selectApp(other.id))
       await app.settle()
       #expect(teller.take() == ["will open", "launch \(other.id)"])
-      #expect(launcher.model.launching == [other.id])
+      #expect(launcher.model.launching.isEmpty)
       // The app is not in front, and passes nothing on; then it is.
       teller.deferred.withLock { $0 }?()
       await until(launcher) { $0.failedLaunch != nil }

@@ -30,6 +30,11 @@ public final class Launcher: Sendable {
     var following: Task<Void, Never>?
     var services: AppServices?
     var hasStopped = false
+    /// What is to be done, and then the state shown.
+    var effects: [LauncherModel.Effect] = []
+    var isShowing = false
+
+    func show() { for watcher in watchers.values { watcher.yield(model) } }
   }
 
   private let state: Guarded<State>
@@ -47,7 +52,9 @@ public final class Launcher: Sendable {
     _ memory: LauncherModel.Memory, _ options: AppRuntime.Options, on events: DispatchQueue,
     remember: @escaping @Sendable (LauncherModel.Memory) -> Void
   ) {
-    state = Guarded(State(model: LauncherModel(memory, uploadsLogs: options.uploadLogs != nil)))
+    var model = LauncherModel(memory, uploadsLogs: options.uploadLogs != nil)
+    for input in options.launcher { _ = model.apply(input) }
+    state = Guarded(State(model: model))
     (clock, uploadLogs, logger) = (options.clock, options.uploadLogs, options.logger)
     self.events = events
     self.remember = remember
@@ -100,13 +107,34 @@ public final class Launcher: Sendable {
     state.withLock { state in
       let outcome = state.model.apply(input)
       guard outcome.ignored == nil else { return outcome.ignored }
-      let (model, watchers, services) = (state.model, Array(state.watchers.values), state.services)
-      // With the lock held, so that the order is that of the changes.
-      events.async { [self] in
-        for effect in outcome.effects { carryOut(effect, services) }
-        for watcher in watchers { watcher.yield(model) }
+      state.effects += outcome.effects
+      if outcome.effects.contains(.remember(state.model.memory)) { remember(state.model.memory) }
+      if case .authorized(false) = input {
+        // Nothing that names others waits for anybody.
+        state.effects.removeAll(where: \.isOfOthers)
+        state.show()
       }
+      guard !state.isShowing else { return nil }
+      state.isShowing = true
+      events.async { [self] in carryOut() }
       return nil
+    }
+  }
+
+  /// Does what there is to be done, and shows the latest state when nothing is left: what is told comes first, and a state that nobody
+  /// has seen yet is not kept.
+  private func carryOut() {
+    while true {
+      let (effects, services) = state.withLock { state in
+        defer { state.effects = [] }
+        if state.effects.isEmpty {
+          state.isShowing = false
+          state.show()
+        }
+        return (state.effects, state.services)
+      }
+      if effects.isEmpty { return }
+      for effect in effects { carryOut(effect, services) }
     }
   }
 
@@ -175,18 +203,24 @@ public final class Launcher: Sendable {
     switch effect {
     case .willOpen: delegate?.launcherWillOpen(self)
     case .willClose: delegate?.launcherWillClose(self)
-    // Who draws sees it in the state.
-    case .move: break
+    // Who draws sees it in the state; what is kept was handed over with the change.
+    case .move, .remember: break
     case .selectSection(let location): delegate?.launcher(self, didSelectSectionAt: location)
     case .perform(let location): delegate?.launcher(self, didSelectActionAt: location)
     case .quickAction(let service, let apps): delegate?.launcher(self, didSelect: service, of: apps)
     case .changePassword: delegate?.launcherChangesPassword(self)
     case .setting(let id): delegate?.launcher(self, didSelectSetting: id)
-    case .remember(let memory): remember(memory)
     case .findApps: if let services { find(services) }
     case .uploadLogs: sendLogs(delegate)
     case .launch(let application):
-      let launch: @Sendable () -> Void = { [weak self] in self?.launch(application, services) }
+      let isDone = Guarded(false)
+      let launch: @Sendable () -> Void = { [weak self] in
+        let isFirst = isDone.withLock { isDone in
+          defer { isDone = true }
+          return !isDone
+        }
+        if isFirst { self?.launch(application) }
+      }
       if delegate?.launcher(self, shouldLaunch: application, launch: launch) ?? true { launch() }
     }
   }
@@ -204,10 +238,12 @@ public final class Launcher: Sendable {
     }
   }
 
-  private func launch(_ application: ApplicationID, _ services: AppServices?) {
+  private func launch(_ application: ApplicationID) {
+    guard let services = state.withLock({ $0.services }), apply(.launchBegan(application)) == nil else {
+      return
+    }
     Task {
       do {
-        guard let services else { throw ServicesError(.notAllowed) }
         try await services.launch(application)
         apply(.launchEnded(application, nil))
       } catch {
@@ -239,6 +275,16 @@ public final class Launcher: Sendable {
       $0?.set(to: clock.now + Self.logTime)
     }
     delegate.launcher(self, beforeUploadingLogs: begin)
+  }
+}
+
+extension LauncherModel.Effect {
+  /// Whether it is about other apps.
+  fileprivate var isOfOthers: Bool {
+    switch self {
+    case .quickAction, .launch, .findApps: true
+    default: false
+    }
   }
 }
 

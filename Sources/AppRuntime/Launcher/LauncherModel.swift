@@ -126,7 +126,7 @@ public struct LauncherModel: Sendable, Hashable {
 
   /// A line of the settings.
   public struct Setting: Sendable, Hashable {
-    /// What a line is for. The raw values are the documented ones.
+    /// What a line is for.
     public enum Kind: Sendable, Hashable {
       case changePassword, launcher, uploadLogs
       /// The app's own, by its name for it.
@@ -211,10 +211,10 @@ public struct LauncherModel: Sendable, Hashable {
     case setQuickActions([QuickAction])
     case selectQuickAction(service: ServiceIdentifier)
     case setSettings([Setting]?)
-    case presentSettings
+    case presentSettings, dismissSettings
     case selectSetting(Setting.Kind)
     case openCertificates
-    /// Closes what lies over the panel.
+    /// Closes whatever lies over the panel.
     case dismiss
     /// Overrides that the coach mark is shown once.
     case setShowsCoachMark(Bool)
@@ -224,6 +224,8 @@ public struct LauncherModel: Sendable, Hashable {
     /// The broker does not answer.
     case appsNotFound(at: Duration)
     case selectApp(ApplicationID)
+    /// The app lets another one come to front.
+    case launchBegan(ApplicationID)
     /// A launch has ended; nil: it succeeded.
     case launchEnded(ApplicationID, ServicesError.Code?)
   }
@@ -280,6 +282,8 @@ public struct LauncherModel: Sendable, Hashable {
   private var ownSettings: [Setting]?
   private var showsCoachMark: Bool?
   private var appsTime: Duration?
+  /// Sections that were disabled before they were registered.
+  private var disabled: Set<String> = []
 
   /// The state of a process that begins. Logs can be uploaded, or the settings that every app has say nothing of them.
   public init(_ memory: Memory = Memory(), uploadsLogs: Bool = true) {
@@ -319,7 +323,8 @@ public struct LauncherModel: Sendable, Hashable {
     return switch cacheExpiry {
     case .forever: true
     case .never: false
-    case .seconds(let seconds): now - appsTime < .seconds(seconds)
+    // Not as a duration, which has an end.
+    case .seconds(let seconds): (now - appsTime) / .seconds(1) < seconds
     }
   }
 
@@ -344,18 +349,24 @@ public struct LauncherModel: Sendable, Hashable {
     case .setSettings(let settings): return try set(\.ownSettings, settings)
     case .setQuickActions(let actions): return try set(\.quickActions, actions)
     case .setCacheExpiry(let expiry): return try set(\.cacheExpiry, expiry)
-    case .register(let section):
+    case .register(var section):
+      if disabled.remove(section.id) != nil { section.isEnabled = false }
       try replace(section, in: \.sections) { $0.id == section.id }
       return []
     case .registerAction(let action):
       try replace(action, in: \.actions) { $0.location == action.location }
       return []
     case .setSectionEnabled(let id, let isEnabled):
-      guard let i = sections.firstIndex(where: { $0.id == id }) else { throw .unknown }
+      guard let i = sections.firstIndex(where: { $0.id == id }) else {
+        // Holds for one that is registered later.
+        guard isEnabled ? disabled.remove(id) != nil : disabled.insert(id).inserted else { throw .unchanged }
+        return []
+      }
       guard sections[i].isEnabled != isEnabled else { throw .unchanged }
       sections[i].isEnabled = isEnabled
       return []
     case .setShowsCoachMark(let shows):
+      guard showsCoachMark != shows else { throw .unchanged }
       showsCoachMark = shows
       if !shows, presented == .coachMark { presented = .nothing }
       return presentCoachMark()
@@ -366,9 +377,15 @@ public struct LauncherModel: Sendable, Hashable {
       memory.places[orientation] = place
       return [.remember(memory)]
     case .launchEnded(let application, let code):
-      guard launching.remove(application) != nil else { throw .unknown }
+      guard isAuthorized else { throw .notAuthorized }
+      launching.remove(application)
       failedLaunch = code.map { FailedLaunch(application: application, code: $0) }
       return code == nil && isOpen ? close() : []
+    case .launchBegan(let application):
+      guard isAuthorized else { throw .notAuthorized }
+      guard launching.insert(application).inserted else { throw .launching }
+      failedLaunch = nil
+      return []
     case .appsFound(let apps, let time):
       guard isAuthorized else { throw .notAuthorized }
       self.apps = apps.sorted { ($0.name, $0.application.text) < ($1.name, $1.application.text) }
@@ -412,6 +429,10 @@ public struct LauncherModel: Sendable, Hashable {
       return close() + [.quickAction(service, apps)]
     case .presentSettings: return try present(.settings)
     case .openCertificates: return try present(.certificates)
+    case .dismissSettings:
+      guard presented == .settings else { throw .unchanged }
+      presented = .nothing
+      return presentCoachMark()
     case .dismiss:
       guard presented != .nothing else { throw .unchanged }
       let wasCoachMark = presented == .coachMark
@@ -437,9 +458,7 @@ public struct LauncherModel: Sendable, Hashable {
       guard !launching.contains(application) else { throw .launching }
       guard app.canBeLaunched else { throw .notLaunchable }
       failedLaunch = nil
-      if app.isOwn { return close() }
-      launching.insert(application)
-      return [.launch(application)]
+      return app.isOwn ? close() : [.launch(application)]
     default: return []
     }
   }
@@ -498,8 +517,7 @@ public struct LauncherModel: Sendable, Hashable {
   }
 
   private mutating func close(animated: Bool = true) -> [Effect] {
-    // What an app does not carry out is not waited for.
-    (view, launching, failedLaunch) = (.closed, [], nil)
+    (view, failedLaunch) = (.closed, nil)
     return [.willClose, .move(animated: animated)]
   }
 

@@ -36,6 +36,9 @@ public final class AppRuntime: Sendable {
     public var rawKey: (@Sendable () throws -> SecretBytes)?
     /// Whether a launcher starts with the first authorization (``AppRuntime/launcher``).
     public var startsLauncher = true
+    /// What holds for the launcher before anybody sees it: whether the coach mark is shown, where the button is, sections, and what else
+    /// an app says of its own.
+    public var launcher: [LauncherModel.Input] = []
     /// Sends the app's logs where its owner wants them; nil: the launcher offers no such setting by itself.
     public var uploadLogs: (@Sendable () async throws -> Void)?
     /// The clock of idle times, dates and waits.
@@ -161,11 +164,18 @@ public final class AppRuntime: Sendable {
     saved = Guarded(state.kept)
     eventQueue = options.eventQueue ?? DispatchQueue(label: "opendynamics.runtime.events")
     place = BrokerPlace(url, options.services)
-    let (effects, logger) = (effects, options.logger)
+    let (effects, logger, latest) = (effects, options.logger, Guarded<LauncherModel.Memory?>(nil))
     startedLauncher =
       options.startsLauncher
       ? Launcher((try? file.read(.launcher)) ?? .init(), options, on: eventQueue) { memory in
+        // Of many changes the last is written.
+        let isFirst = latest.withLock { latest in
+          defer { latest = memory }
+          return latest == nil
+        }
+        guard isFirst else { return }
         effects.async {
+          guard let memory = latest.withLock({ $0.take() }) else { return }
           do { try file.write(memory, to: .launcher) } catch {
             logger.error("the launcher's state cannot be saved", metadata: ["error": "\(error)"])
           }
@@ -302,7 +312,7 @@ public final class AppRuntime: Sendable {
     }
   }
 
-  /// The app's launcher, from the first authorization of the process on: set its delegate when that is told. Nil before, and when
+  /// The app's launcher, from the first time on that the process shows the app to its person: set its delegate when `authorized` is told. Nil before, and when
   /// ``Options/startsLauncher`` is false.
   public var launcher: Launcher? { state.withLock { $0.wasShown } ? startedLauncher : nil }
 
