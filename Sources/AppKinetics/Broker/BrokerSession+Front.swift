@@ -38,13 +38,6 @@ extension BrokerSession {
         .failure(ServicesError(.notAllowed, detail: "no request between this app and \(application) is open"))
       )
     }
-    launch(application, done)
-  }
-
-  /// The same outside of requests.
-  func launch(
-    _ application: ApplicationID, _ done: @escaping @Sendable (Result<Void, ServicesError>) -> Void
-  ) {
     ask(.bringToFront(.with { $0.appID = application.text })) { _, answer in done(answer.map { _ in }) }
   }
 }
@@ -54,14 +47,6 @@ extension Runtime {
     try await withCheckedThrowingContinuation { waiting in
       perform { core in
         core.broker.bringToFront(application) { waiting.resume(with: $0.mapError { $0 as any Error }) }
-      }
-    }
-  }
-
-  func launch(_ application: ApplicationID) async throws {
-    try await withCheckedThrowingContinuation { waiting in
-      perform { core in
-        core.broker.launch(application) { waiting.resume(with: $0.mapError { $0 as any Error }) }
       }
     }
   }

@@ -408,7 +408,9 @@ public final class AppServices: Sendable {
 
   /// Passes the front on to any app, for a person who has chosen it: no request is needed. An installed app that does not run is started first.
   /// Throws what ``bringToFront(_:)`` throws; `notAllowed` when a rule keeps this app from the other one.
-  public func launch(_ application: ApplicationID) async throws { try await runtime.launch(application) }
+  public func launch(_ application: ApplicationID) async throws {
+    _ = try await runtime.ask(.bringToFront(.with { $0.appID = application.text }))
+  }
 
   /// Asks another app to bring this one to the front (`FrontRequest`). It decides.
   @discardableResult

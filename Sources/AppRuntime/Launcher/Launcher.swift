@@ -5,7 +5,7 @@ import Logging
 
 /// The launcher of an app: its state, what a person does with it, and what follows (Documentation/LAUNCHER.md).
 ///
-/// A runtime makes it at the first authorization (``AppRuntime/launcher``); something draws its ``model``, and gives it what a person does.
+/// A runtime has it once the app was shown (``AppRuntime/launcher``); something draws its ``model``, and gives it what a person does.
 ///
 /// ```swift
 /// import AppRuntime
@@ -26,11 +26,11 @@ public final class Launcher: Sendable {
     weak var delegate: (any LauncherDelegate)?
     var watchers: [UInt64: AsyncStream<LauncherModel>.Continuation] = [:]
     var lastWatcher: UInt64 = 0
-    /// Of the services that the app has now.
+    /// The task that follows the list of apps, by the services that the app has now.
     var following: Task<Void, Never>?
     var services: AppServices?
     var hasStopped = false
-    /// What is to be done, and then the state shown.
+    /// Effects that are not carried out yet; the state is shown when none is left.
     var effects: [LauncherModel.Effect] = []
     var isShowing = false
 
@@ -39,7 +39,7 @@ public final class Launcher: Sendable {
 
   private let state: Guarded<State>
   private let clock: any AppClock
-  /// What is told, in the order of the changes.
+  /// The queue of the runtime's events: the delegate is called there, in the order of the changes.
   private let events: DispatchQueue
   private let remember: @Sendable (LauncherModel.Memory) -> Void
   private let uploadLogs: (@Sendable () async throws -> Void)?
@@ -80,7 +80,7 @@ public final class Launcher: Sendable {
     }
   }
 
-  /// Told of what a person does. It is not kept alive.
+  /// The object that is told what a person does. The launcher does not keep it alive.
   public var delegate: (any LauncherDelegate)? {
     get { state.withLock { $0.delegate } }
     set { state.withLock { $0.delegate = newValue } }
@@ -213,15 +213,20 @@ public final class Launcher: Sendable {
     case .findApps: if let services { find(services) }
     case .uploadLogs: sendLogs(delegate)
     case .launch(let application):
-      let isDone = Guarded(false)
-      let launch: @Sendable () -> Void = { [weak self] in
-        let isFirst = isDone.withLock { isDone in
-          defer { isDone = true }
-          return !isDone
-        }
-        if isFirst { self?.launch(application) }
-      }
+      let launch = Self.once { [weak self] in self?.launch(application) }
       if delegate?.launcher(self, shouldLaunch: application, launch: launch) ?? true { launch() }
+    }
+  }
+
+  /// A function that does something when it is called for the first time, whoever calls it how often.
+  private static func once(_ body: @escaping @Sendable () -> Void) -> @Sendable () -> Void {
+    let isDone = Guarded(false)
+    return {
+      let isFirst = isDone.withLock { isDone in
+        defer { isDone = true }
+        return !isDone
+      }
+      if isFirst { body() }
     }
   }
 
@@ -254,14 +259,8 @@ public final class Launcher: Sendable {
 
   private func sendLogs(_ delegate: (any LauncherDelegate)?) {
     guard let uploadLogs else { return }
-    let hasBegun = Guarded(false)
     let timer = Guarded<(any AppTimer)?>(nil)
-    let begin: @Sendable () -> Void = { [logger] in
-      let isFirst = hasBegun.withLock { hasBegun in
-        defer { hasBegun = true }
-        return !hasBegun
-      }
-      guard isFirst else { return }
+    let begin = Self.once { [logger] in
       timer.withLock { $0.take() }?.cancel()
       Task {
         do { try await uploadLogs() } catch {
