@@ -86,6 +86,33 @@ struct LockedReceiverTests {
     }
   }
 
+  /// Without looking at any other time.
+  @Test func whoShowsMessagesHearsOfChanges() async throws {
+    try await withTestApps { world in
+      let receiver = try await world.start("com.example.provider") {
+        try $0.offer(echo) { .reply($0.params) }
+      }
+      let sender = try await world.start("com.example.consumer")
+      try sender.put("one", at: "/one")
+      let (provider, consumer) = (receiver.services, sender.services)
+      // Over the channel of this the receiver hears what waits for it.
+      _ = try await consumer.call(ServiceRequest(echo, "echo", params: 7), to: receiver.id)
+      try await provider.setState(.locked)
+      var sending = consumer.messageChanges.makeAsyncIterator()
+      var arriving = provider.messageChanges.makeAsyncIterator()
+      let sent = try await consumer.send(
+        ServiceRequest(echo, "echo", params: 7, attachments: ["/one"]), to: receiver.id)
+      while try await consumer.outbox().first?.state != .locked { await sending.next() }
+      while await provider.arriving().first?.waitsFor != .unlock { await arriving.next() }
+      try await provider.setState(.running)
+      while try await !consumer.outbox().isEmpty { await sending.next() }
+      while await !provider.arriving().isEmpty { await arriving.next() }
+      #expect(try await sent.reply()?.params == 7)
+      await provider.stop()
+      while await arriving.next() != nil {}
+    }
+  }
+
   @Test func waitsOverAChannelUntilTheReceiverIsUnlocked() async throws {
     try await withTestApps { world in
       let pair = try await Pair(world)

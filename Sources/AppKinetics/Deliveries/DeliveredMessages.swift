@@ -94,6 +94,7 @@ final class DeliveredMessages {
     removed.remove(arrival)
     runtime.endQueued(arrival)
     claimNext(after: arrival)
+    core.messageWatchers.yield(())
   }
 
   // MARK: To whom they go

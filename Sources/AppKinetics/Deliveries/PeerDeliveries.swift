@@ -70,6 +70,7 @@ final class PeerDeliveries {
     if machine.isMoving, !wasMoving { peer.awaitsDeliveries() }
     if machine.isConnected { waitReason = machine.waitReason }
     act(outputs)
+    peer.core.messageWatchers.yield(())
   }
 
   private func act(_ outputs: [DeliveryOutput]) {
@@ -183,7 +184,10 @@ final class PeerDeliveries {
   }
 
   /// The broker waits with an introduction: until the app is unlocked, or until it has started.
-  func dialWaits(isLocked: Bool) { waitReason = isLocked ? .unlock : nil }
+  func dialWaits(isLocked: Bool) {
+    waitReason = isLocked ? .unlock : nil
+    peer.core.messageWatchers.yield(())
+  }
 
   /// There is no channel to the app: what waits in the outbox goes on waiting, unless it cannot help.
   /// `isLocked` says that the app is there, and was not unlocked in time.

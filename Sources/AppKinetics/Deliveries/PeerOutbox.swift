@@ -429,6 +429,7 @@ final class PeerOutbox {
     if end == .committed { sent(of: id)?.didNotCancel() }
     let ended = outgoing.removeValue(forKey: id)
     if delivery.isReply { chargeReply(-1) }
+    peer.core.messageWatchers.yield(())
     for body in ended?.whenEnded ?? [] { body(end) }
     for body in ended?.afterwards ?? [] { body(peer) }
     // An earlier process of the receiver may have had it, and have said that it does not reply.

@@ -157,4 +157,20 @@ extension AppServices {
       runtime.perform { $0.watch(\.arrivalWatchers, continuation) }
     }
   }
+
+  /// The messages with files that are on their way to this app now, or wait for it.
+  public func arriving() async -> [IncomingTransfer] {
+    await runtime.result { core in
+      core.peers.values.flatMap { $0.inbox.arriving.values.compactMap(\.transfer) }
+    }
+  }
+
+  /// Something has changed about messages with files: one came into ``outbox()``, left it, is further or waits for something else; one begins to
+  /// arrive, is further, or is there; its handler has returned. Whoever shows them looks again; of many changes a slow reader hears once. Ends
+  /// with ``stop()``.
+  public var messageChanges: AsyncStream<Void> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      runtime.perform { $0.watch(\.messageWatchers, continuation) }
+    }
+  }
 }

@@ -60,6 +60,8 @@ final class Core {
   var outboxEndHandler: OutboxEndHandler?
   var rollbackWatchers = Watchers<Rollback>()
   var arrivalWatchers = Watchers<IncomingTransfer>()
+  /// Of messages with files, whatever it is that has changed.
+  var messageWatchers = Watchers<Void>()
   /// The apps that have wanted something of this one since it was locked or suspended; empty while it runs.
   private(set) var waitingPeers: Set<ApplicationID> = [] {
     didSet { waitingPeerWatchers.yield(waitingPeers) }
@@ -146,6 +148,7 @@ final class Core {
     identity.pool.shut()
     rollbackWatchers.finish()
     arrivalWatchers.finish()
+    messageWatchers.finish()
     waitingPeerWatchers.finish()
     return true
   }
