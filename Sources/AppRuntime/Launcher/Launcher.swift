@@ -203,8 +203,8 @@ public final class Launcher: Sendable {
     switch effect {
     case .willOpen: delegate?.launcherWillOpen(self)
     case .willClose: delegate?.launcherWillClose(self)
-    // Who draws sees it in the state; what is kept was handed over with the change.
-    case .move, .remember: break
+    // It was handed over with the change.
+    case .remember: break
     case .selectSection(let location): delegate?.launcher(self, didSelectSectionAt: location)
     case .perform(let location): delegate?.launcher(self, didSelectActionAt: location)
     case .quickAction(let service, let apps): delegate?.launcher(self, didSelect: service, of: apps)

@@ -233,8 +233,6 @@ public struct LauncherModel: Sendable, Hashable {
   /// What has to be done, in this order. What is told comes before the state is shown that follows.
   public enum Effect: Sendable, Hashable {
     case willOpen, willClose
-    /// The panel opens or closes; with a movement or without.
-    case move(animated: Bool)
     case selectSection(location: String)
     case perform(location: String)
     case quickAction(ServiceIdentifier, [ApplicationID])
@@ -256,6 +254,8 @@ public struct LauncherModel: Sendable, Hashable {
 
   /// The panel and the button.
   public private(set) var view = View.closed
+  /// Whether the panel moves to where it is, or is there at once.
+  public private(set) var isAnimated = true
   /// What lies over them.
   public private(set) var presented = Presented.nothing
   /// The app's name for what is shown beneath; nil: nothing.
@@ -512,13 +512,13 @@ public struct LauncherModel: Sendable, Hashable {
   }
 
   private mutating func open(animated: Bool) -> [Effect] {
-    view = .open
-    return [.willOpen, .move(animated: animated), .findApps]
+    (view, isAnimated) = (.open, animated)
+    return [.willOpen, .findApps]
   }
 
   private mutating func close(animated: Bool = true) -> [Effect] {
-    (view, failedLaunch) = (.closed, nil)
-    return [.willClose, .move(animated: animated)]
+    (view, isAnimated, failedLaunch) = (.closed, animated, nil)
+    return [.willClose]
   }
 
   private mutating func present(_ page: Presented) throws(Ignored) -> [Effect] {
