@@ -20,11 +20,12 @@ let arguments = external("ArgumentParser", "swift-argument-parser", "Program")
 let pushLog = external("Logging", "swift-log", "Push")
 let pushCrypto = external("Crypto", "swift-crypto", "Push")
 let pushDatabase = external("GRDB", "GRDB.swift", "Push")
-let pushNIO = [
-  external("NIOCore", "swift-nio", "Push"), external("NIOPosix", "swift-nio", "Push"),
-  external("NIOHTTP1", "swift-nio", "Push"), external("NIOWebSocket", "swift-nio", "Push"),
-  external("NIOSSL", "swift-nio-ssl", "Push"),
-]
+let nio = ["NIOCore", "NIOPosix", "NIOHTTP1"].map { external($0, "swift-nio", "Push", "Launcher") }
+let pushNIO =
+  nio + [
+    external("NIOWebSocket", "swift-nio", "Push"),
+    external("NIOSSL", "swift-nio-ssl", "Push"),
+  ]
 
 let package = Package(
   name: "OpenDynamics",
@@ -38,6 +39,7 @@ let package = Package(
     .library(name: "ServiceValues", targets: ["ServiceValues"]),
     .library(name: "AppKinetics", targets: ["AppKinetics"]),
     .library(name: "AppRuntime", targets: ["AppRuntime"]),
+    .library(name: "LauncherPage", targets: ["LauncherPage"]),
     .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
     .library(name: "AppKineticsTesting", targets: ["AppKineticsTesting"]),
     .library(name: "PushClient", targets: ["PushClient"]),
@@ -50,8 +52,10 @@ let package = Package(
       description: "requests and files between apps, their broker, and the runtime around an app"),
     .trait(
       name: "Push", description: "messages from an app's server: the client, the relay, and dynamics-push"),
-    .trait(name: "Program", description: "the program dynamics", enabledTraits: ["Services"]),
-    .default(enabledTraits: ["Services", "Push", "Program"]),
+    .trait(
+      name: "Launcher", description: "the launcher of an app in a browser", enabledTraits: ["Services"]),
+    .trait(name: "Program", description: "the program dynamics", enabledTraits: ["Services", "Launcher"]),
+    .default(enabledTraits: ["Services", "Push", "Launcher", "Program"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
@@ -133,6 +137,13 @@ let package = Package(
       ], swiftSettings: strict),
     // 8 libraries
     .target(
+      name: "LauncherPage",
+      dependencies: [
+        "Locks", "Identifiers", "UnixSockets", "SodiumPrimitives", "SecureFiles", "AppKinetics", "AppRuntime",
+        log,
+      ] + nio,
+      resources: ["html", "css", "js"].map { .embedInCode("Page/launcher.\($0)") }, swiftSettings: strict),
+    .target(
       name: "AppKineticsTesting",
       dependencies: [
         "Locks", "SodiumPrimitives", "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore",
@@ -173,7 +184,7 @@ let package = Package(
       dependencies: [
         "Locks", "CPosix", "UnixSockets", "SodiumPrimitives", "ServiceValues", "ServiceWire",
         "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics", "AppRuntime",
-        "Identifiers", arguments,
+        "LauncherPage", "Identifiers", arguments,
         log,
       ], swiftSettings: strict),
     // Examples, which tests run
@@ -328,6 +339,19 @@ let package = Package(
         "TestSupport", "Diary",
         log,
       ], swiftSettings: strict),
+    .testTarget(
+      name: "LauncherPageTests",
+      dependencies: [
+        "Locks", "LauncherPage", "AppRuntime", "AppKinetics", "AppKineticsTesting", "SecureFiles",
+        "ServiceValues", "SodiumPrimitives", "TestSupport",
+      ], swiftSettings: strict),
+    // An app with a page, for Tests/Browser.
+    .executableTarget(
+      name: "PageHost",
+      dependencies: [
+        "Locks", "LauncherPage", "AppRuntime", "AppKinetics", "AppKineticsTesting", "SecureFiles",
+      ],
+      path: "Tests/PageHost", swiftSettings: strict),
     // An app in a process of its own, for tests of the front.
     .executableTarget(
       name: "FrontApp", dependencies: ["Locks", "AppKinetics", "SecureFiles"], path: "Tests/FrontApp",
@@ -361,7 +385,8 @@ let package = Package(
     .testTarget(
       name: "DocumentationTests",
       dependencies: [
-        "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "ServiceBroker", "PushClient",
+        "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "LauncherPage", "ServiceBroker",
+        "PushClient",
         "PushTesting", "TestSupport",
       ],
       swiftSettings: strict),

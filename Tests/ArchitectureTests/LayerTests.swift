@@ -69,17 +69,23 @@ struct LayerTests {
     Layer(
       8, "PushTesting", imports: ["Locks", "PushRelay", "PushWire", "Logging", "NIOCore", "NIOPosix"],
       system: highSystem),
+    Layer(
+      8, "LauncherPage",
+      imports: [
+        "Locks", "Identifiers", "UnixSockets", "SodiumPrimitives", "SecureFiles", "AppKinetics", "AppRuntime",
+        "Logging", "NIOCore", "NIOPosix", "NIOHTTP1",
+      ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
     Layer(
-      8, "Commands",
+      9, "Commands",
       imports: [
         "Locks", "Identifiers", "CPosix", "UnixSockets", "SodiumPrimitives", "EncryptedFile", "ServiceValues",
         "ServiceWire", "LocalTransport", "ServiceBroker", "ContainerStore", "SecureFiles", "AppKinetics",
-        "AppRuntime", "ArgumentParser", "Logging",
+        "AppRuntime", "LauncherPage", "ArgumentParser", "Logging",
       ], system: highSystem),
-    Layer(9, "dynamics", imports: ["Commands"], system: highSystem),
+    Layer(10, "dynamics", imports: ["Commands"], system: highSystem),
     Layer(
-      9, "dynamics-push",
+      10, "dynamics-push",
       imports: [
         "Locks", "Identifiers", "UnixSockets", "PushRelay", "PushClient", "PushWire", "ArgumentParser",
         "AsyncHTTPClient",

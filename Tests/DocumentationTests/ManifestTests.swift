@@ -93,7 +93,7 @@ struct ManifestTests {
   @Test func eachProductNeedsTheTraitsOfThePage() async throws {
     let manifest = try await Self.manifest()
     let table = try Self.table()
-    #expect(table.count == 4)
+    #expect(table.count == 5)
     #expect(Set(table.flatMap(\.products)) == Set(manifest.products.map(\.name)))
     for (traits, products) in table {
       let enabled = manifest.enabled(by: traits)
@@ -136,8 +136,8 @@ struct ManifestTests {
         (target.pluginUsages ?? []).isEmpty && !["plugin", "binary"].contains(target.type), "\(target.name)")
       #expect(!target.settings.contains { $0.tool == "linker" }, "\(target.name)")
     }
-    #expect(manifest.enabled(by: ["default"]) == ["default", "Services", "Push", "Program"])
-    #expect(manifest.enabled(by: ["Program"]) == ["Program", "Services"])
+    #expect(manifest.enabled(by: ["default"]) == ["default", "Services", "Push", "Launcher", "Program"])
+    #expect(manifest.enabled(by: ["Program"]) == ["Program", "Services", "Launcher"])
   }
 
   /// An import that another target happens to bring has no condition of its own.
