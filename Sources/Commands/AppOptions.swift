@@ -65,7 +65,7 @@ struct AppOptions: ParsableArguments {
 
   /// Runs the app until it is interrupted; its runtime opens the container when it may.
   func runManaged(
-    by file: String?, _ report: EventReport, prepare: @escaping AppRuntime.Preparation
+    by file: String?, hasLauncher: Bool, _ report: EventReport, prepare: @escaping AppRuntime.Preparation
   ) throws {
     let secret = try credential.secret(for: dir)
     try Container.requireContainer(at: dir)
@@ -80,7 +80,7 @@ struct AppOptions: ParsableArguments {
     options.container.acceptsOlderState = secret.acceptsOlderState
     let managed = ManagedApp(
       application: Application(id: try ApplicationID(id), name: name ?? id, activationUser: user),
-      url: URL(filePath: dir), options: options, report: report, prepare: prepare)
+      url: URL(filePath: dir), options: options, hasLauncher: hasLauncher, report: report, prepare: prepare)
     let first = Guarded<Answer?>(try Answer(secret))
     try AsyncWork.run { try await managed.run(first) }
   }

@@ -9,13 +9,13 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     commandName: "run", abstract: "Runs an app that takes files from other apps, until it is interrupted.",
     discussion: """
       It registers with the broker and offers transfer-file, save-files and greetings. Files that come are moved from the inbox to a folder of the \
-      container, under a name that is free there. Each event is a line.
+      container, under a name that is free there; with --launcher and without --save-to they stay in the inbox, where a person sees them. Each event is a line.
       """)
 
   @OptionGroup var app: AppOptions
 
-  @Option(help: ArgumentHelp("Where files that came are kept.", valueName: "folder"))
-  var saveTo = "/Documents"
+  @Option(help: ArgumentHelp("Where files that came are kept (/Documents).", valueName: "folder"))
+  var saveTo: String?
 
   @Option(
     help: ArgumentHelp(
@@ -29,6 +29,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       valueName: "file"), completion: .file())
   var managed: String?
 
+  @Flag(help: "Shows the app's launcher to a browser: prints the file that leads there.")
+  var launcher = false
+
   @Flag(help: "Prints each event as a JSON object on a line of its own.")
   var json = false
 
@@ -41,8 +44,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   var reportsJSON: Bool { json }
 
   func validate() throws {
-    if locked, managed != nil { throw ValidationError(Self.lockedIsManaged) }
-    let names = saveTo.split(separator: "/")
+    if locked, managed != nil || launcher { throw ValidationError(Self.lockedIsManaged) }
+    let names = (saveTo ?? Self.documents).split(separator: "/")
     guard let first = names.first, first != "Inbox", first != ".opendynamics",
       names.allSatisfy({ $0 != ".." && $0 != "." && $0.utf8.count <= 255 })
     else {
@@ -50,8 +53,9 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     }
   }
 
+  private static let documents = "/Documents"
   private static let lockedIsManaged =
-    "--locked is for an app without --managed: that one is locked by its owner."
+    "--locked is for an app without --managed and --launcher: those are locked by their owner, or by a person who asks for the password."
 
   private static func caller(_ text: String) throws -> Caller {
     if let caller = try? Caller(fingerprint: text) { return caller }
@@ -60,7 +64,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   }
 
   func run() throws {
-    let folder = saveTo
+    let folder = saveTo ?? (launcher ? nil : Self.documents)
     let callers = try Set(from.map(Self.caller))
     let isLocked = locked
     let drawsBar = progress || StandardError.isTerminal
@@ -75,8 +79,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       }
       Self.follow(services, report)
     }
-    if managed != nil || AppRuntime.isManaged(containerAt: URL(filePath: app.dir)) {
-      return try app.runManaged(by: managed, report, prepare: offer)
+    if launcher || managed != nil || AppRuntime.isManaged(containerAt: URL(filePath: app.dir)) {
+      return try app.runManaged(by: managed, hasLauncher: launcher, report, prepare: offer)
     }
     try app.withServices { services, container in
       try AppRuntime.requireUnmanaged(container)
@@ -141,7 +145,7 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
   }
 
   private static func answer(
-    _ request: IncomingRequest, _ folder: String, _ container: SecureContainer, _ report: EventReport
+    _ request: IncomingRequest, _ folder: String?, _ container: SecureContainer, _ report: EventReport
   ) async throws -> ServiceResponse {
     report.write(
       AppEvent(
@@ -155,6 +159,8 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       return .reply(
         "Hello, \(request.sender).", foreground: number.flatMap(ForegroundPreference.init) ?? .none)
     }
+    let response: ServiceResponse = request.method == "sendFiles" ? .noReply : .reply()
+    guard let folder else { return response }
     let files = container.files
     try files.createDirectory(atPath: folder, withIntermediateDirectories: true)
     var failure: (any Error)?
@@ -174,19 +180,19 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
     if let failure { throw failure }
     // The message's own directory goes with everything that is still in it.
     try await request.removeAttachments()
-    return request.method == "sendFiles" ? .noReply : .reply()
+    return response
   }
 
   /// Returns the new place: the file's name, or `name-2` and so on.
   private static func move(_ path: String, to folder: String, _ files: SecureFileManager) throws -> String {
     let name = PathText.baseName(path) ?? "file"
     func place(_ number: Int) -> String {
-      PathText.joined(folder, number == 1 ? name : numbered(name, number))
+      PathText.joined(folder, FreeName.text(name, number))
     }
     var tried = 0
     while true {
       // Of links, not of what they lead to.
-      let number = tried + freeNumber { (try? files.attributesOfItem(atPath: place(tried + $0))) != nil }
+      let number = tried + FreeName.number { (try? files.attributesOfItem(atPath: place(tried + $0))) != nil }
       do {
         try files.moveItem(atPath: path, toPath: place(number))
         return place(number)
@@ -196,30 +202,4 @@ struct AppRunCommand: ParsableCommand, ReportingCommand {
       }
     }
   }
-}
-
-/// A number from one on that is not taken, where the one before it is. Asks for few of them, however many are taken.
-func freeNumber(_ isTaken: (Int) -> Bool) -> Int {
-  var (taken, step) = (0, 1)
-  while isTaken(taken + step) {
-    taken += step
-    step *= 2
-  }
-  var free = taken + step
-  while free - taken > 1 {
-    let middle = (taken + free) / 2
-    if isTaken(middle) { taken = middle } else { free = middle }
-  }
-  return free
-}
-
-/// `a-2.txt` of `a.txt`; of a name that would be too long for that, as much as fits. What begins
-/// with its only dot has no suffix.
-func numbered(_ name: String, _ number: Int) -> String {
-  let dot = name.dropFirst().lastIndex(of: ".").flatMap { $0 == name.index(before: name.endIndex) ? nil : $0 }
-  var (stem, suffix) = dot.map { (name[..<$0], name[$0...]) } ?? (name[...], "")
-  let mark = "-\(number)"
-  if suffix.utf8.count > 64 { (stem, suffix) = (name[...], "") }
-  while stem.utf8.count + mark.utf8.count + suffix.utf8.count > 255 { stem.removeLast() }
-  return stem + mark + suffix
 }

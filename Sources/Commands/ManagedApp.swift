@@ -2,6 +2,7 @@ import AppKinetics
 import AppRuntime
 import ContainerStore
 import Foundation
+import LauncherPage
 import Locks
 import SecureFiles
 import SodiumPrimitives
@@ -20,6 +21,7 @@ struct ManagedApp: Sendable {
   let application: Application
   let url: URL
   let options: AppRuntime.Options
+  let hasLauncher: Bool
   let report: EventReport
   let prepare: AppRuntime.Preparation
 
@@ -55,7 +57,12 @@ struct ManagedApp: Sendable {
       },
       events: { [report] event, _ in report.write(Self.event(event)) })
     running.withLock { $0 = runtime }
+    var page: LauncherPage?
     do {
+      if hasLauncher {
+        page = try await LauncherPage(of: runtime)
+        report.write(AppEvent("launcher", path: page?.link.path))
+      }
       // What is withdrawn at the start is no event.
       if let shown = runtime.authorization.shown {
         report.write(AppEvent("not authorized", reason: "\(shown.code)", detail: Self.notice(shown)))
@@ -73,9 +80,11 @@ struct ManagedApp: Sendable {
       }
       try await follow(runtime, steps, step)
     } catch {
+      await page?.stop()
       await runtime.stop()
       throw error
     }
+    await page?.stop()
     await runtime.stop()
   }
 

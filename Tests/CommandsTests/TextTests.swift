@@ -1,3 +1,4 @@
+import SecureFiles
 import ServiceValues
 import Testing
 
@@ -37,13 +38,13 @@ struct TextTests {
       ("..x", ".-2.x"), (String(repeating: "x", count: 255), String(repeating: "x", count: 253) + "-2"),
       (String(repeating: "é", count: 125) + ".txt", String(repeating: "é", count: 124) + "-2.txt"),
     ] as [(String, String)])
-  func numbersNames(name: String, text: String) { #expect(numbered(name, 2) == text) }
+  func numbersNames(name: String, text: String) { #expect(FreeName.text(name, 2) == text) }
 
   @Test(arguments: [[], [1], [1, 2], [1, 2, 3, 4, 5, 6, 7], [2], [1, 3], Array(1...100_000)])
   func findsAFreeNumberWithFewQuestions(taken: [Int]) {
     let set = Set(taken)
     var questions = 0
-    let free = freeNumber {
+    let free = FreeName.number {
       questions += 1
       return set.contains($0)
     }
