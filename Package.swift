@@ -343,7 +343,7 @@ let package = Package(
       name: "LauncherPageTests",
       dependencies: [
         "Locks", "LauncherPage", "AppRuntime", "AppKinetics", "AppKineticsTesting", "SecureFiles",
-        "ServiceValues", "SodiumPrimitives", "TestSupport",
+        "ServiceValues", "SodiumPrimitives", "TestSupport", "PageHost",
       ], swiftSettings: strict),
     // An app with a page, for Tests/Browser.
     .executableTarget(

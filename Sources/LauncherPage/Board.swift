@@ -34,6 +34,9 @@ final class Board: Sendable {
     func wake() { for tab in tabs.values { tab.yield() } }
   }
 
+  /// What a tab is told that has to make room for another one.
+  static let displaced = Array("{\"part\":\"displaced\",\"number\":0,\"value\":null}\n".utf8)
+
   private let state = Guarded(State())
   private static let nothing = Array("null".utf8)
 

@@ -51,6 +51,7 @@ public final class LauncherPage: Sendable {
   private let server: PageServer
   private let site: PageSite
   private let follower: PageFollower
+  private let actions: PageActions
   private let tasks = Guarded<[Task<Void, Never>]>([])
 
   /// Begins to answer. Throws `LauncherPageError`, and what the system says when there is no port or no place for the link.
@@ -64,13 +65,17 @@ public final class LauncherPage: Sendable {
     }
     link = file.url
     server = try await PageServer()
-    let origin = "http://127.0.0.1:\(server.port)"
-    address = URL(string: origin + "/")!
+    address = URL(string: server.origin + "/")!
     let board = Board()
     follower = PageFollower(runtime, board, options)
-    let actions = PageActions(runtime, follower, options)
-    site = PageSite(origin, board, actions, file, options)
-    try await BlockingCall.run { [site] in try site.writeLink() }
+    actions = PageActions(runtime, follower, options)
+    site = PageSite(server.origin, board, actions, file, options)
+    do {
+      try await BlockingCall.run { [site] in try site.writeLink() }
+    } catch {
+      await server.stop()
+      throw error
+    }
     server.start { [site] in await site.answer($0) }
     let following = Task { [follower] in await follower.run() }
     tasks.withLock { $0 = [following] }
@@ -83,8 +88,9 @@ public final class LauncherPage: Sendable {
       return tasks
     }
     for task in tasks { task.cancel() }
-    await server.stop()
+    actions.stop()
     site.stop()
+    await server.stop()
     for task in tasks { await task.value }
   }
 }

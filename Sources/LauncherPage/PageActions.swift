@@ -1,6 +1,7 @@
 import AppKinetics
 import AppRuntime
 import Foundation
+import Locks
 import SecureFiles
 
 #if canImport(Glibc)
@@ -26,10 +27,14 @@ final class PageActions: Sendable {
   private let runtime: AppRuntime
   private let follower: PageFollower
   private let options: LauncherPage.Options
+  private let hasStopped = Guarded(false)
 
   init(_ runtime: AppRuntime, _ follower: PageFollower, _ options: LauncherPage.Options) {
     (self.runtime, self.follower, self.options) = (runtime, follower, options)
   }
+
+  /// Copies that are under way end, and nothing of them is left.
+  func stop() { hasStopped.withLock { $0 = true } }
 
   /// A tab is there, and wants to see the messages.
   func tabCame() { follower.look() }
@@ -77,8 +82,13 @@ final class PageActions: Sendable {
     case .saveFile, .saveMessage:
       guard let path = action.path else { return Outcome(ignored: "unknown") }
       let folder = options.savesTo?.path ?? Self.downloads
+      // Nothing is written in plain once the app is not shown any more.
+      let mayGoOn: @Sendable () -> Bool = { [self] in
+        !hasStopped.withLock { $0 } && runtime.launcher?.model.isAuthorized == true
+          && (try? runtime.opened().services) === opened.services
+      }
       return try await BlockingCall.run { [isMessage = action.kind == .saveMessage] in
-        try Self.save(path, isMessage: isMessage, of: opened.container, in: folder)
+        try Self.save(path, isMessage: isMessage, of: opened.container, in: folder, while: mayGoOn)
       }
     case .removeMessage:
       return try await BlockingCall.run {
@@ -114,9 +124,11 @@ final class PageActions: Sendable {
   private static func file(
     _ path: String, in container: SecureContainer
   ) throws -> (message: InboxMessage?, isThere: Bool) {
-    guard !path.split(separator: "/").contains(where: { $0 == ".." || $0 == "." }),
+    // By bytes: a slash and a mark behind it are one character.
+    let names = path.utf8.split(separator: UInt8(ascii: "/"))
+    guard !names.contains(where: { $0.elementsEqual("..".utf8) || $0.elementsEqual(".".utf8) }),
       let message = try container.inboxMessages().first(where: {
-        path == $0.directory || path.hasPrefix($0.directory + "/")
+        path.utf8.elementsEqual($0.directory.utf8) || path.utf8.starts(with: ($0.directory + "/").utf8)
       })
     else { return (nil, false) }
     let attributes = try? container.files.attributesOfItem(atPath: path)
@@ -124,16 +136,20 @@ final class PageActions: Sendable {
   }
 
   private static func save(
-    _ path: String, isMessage: Bool, of container: SecureContainer, in folder: String
+    _ path: String, isMessage: Bool, of container: SecureContainer, in folder: String,
+    while mayGoOn: () -> Bool
   ) throws -> Outcome {
     let (message, isFile) = try file(path, in: container)
     guard let message, isFile != isMessage else { return Outcome(ignored: "unknown") }
-    if isFile { return Outcome(saved: try PlainCopy.make(of: path, container.files, in: folder)) }
+    if isFile {
+      return Outcome(saved: try PlainCopy.make(of: path, container.files, in: folder, while: mayGoOn))
+    }
     var count = 0
     let items = container.files.enumerator(atPath: message.directory)
     while let name = items?.nextObject() as? String {
       guard items?.fileAttributes?[.type] as? FileAttributeType == .typeRegular else { continue }
-      _ = try PlainCopy.make(of: message.directory + "/" + name, container.files, in: folder)
+      _ = try PlainCopy.make(
+        of: message.directory + "/" + name, container.files, in: folder, while: mayGoOn)
       count += 1
     }
     return count > 0 ? Outcome(saved: folder) : Outcome(ignored: "over")

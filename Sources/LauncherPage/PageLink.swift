@@ -1,4 +1,5 @@
 import Foundation
+import Locks
 import UnixSockets
 
 #if canImport(Glibc)
@@ -23,6 +24,8 @@ enum UserDirectory {
 /// lines does not see it.
 struct PageLink: Sendable {
   let url: URL
+  /// The file that was written last.
+  private let written = Guarded<ino_t?>(nil)
 
   /// Makes the directory when it is not there, and refuses one that is not this user's own.
   init(in directory: URL, for application: String) throws {
@@ -55,16 +58,23 @@ struct PageLink: Sendable {
     guard descriptor >= 0 else { throw fault() }
     defer { close(descriptor) }
     let bytes = Array(text.utf8)
+    var status = stat()
     guard fchmod(descriptor, 0o600) == 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count,
-      rename(new, path) == 0
+      fstat(descriptor, &status) == 0, rename(new, path) == 0
     else {
       let fault = fault()
       unlink(new)
       throw fault
     }
+    written.withLock { $0 = status.st_ino }
   }
 
-  func remove() { unlink(url.path) }
+  /// Not one that another process has put there since.
+  func remove() {
+    var status = stat()
+    guard lstat(url.path, &status) == 0, status.st_ino == written.withLock({ $0 }) else { return }
+    unlink(url.path)
+  }
 
   private func fault() -> LauncherPageError {
     LauncherPageError(.linkNotWritten, detail: "\(url.path): \(String(cString: strerror(errno)))")

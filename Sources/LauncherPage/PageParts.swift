@@ -12,6 +12,8 @@ struct AppPart: Encodable {
   /// What its owner says.
   var message: String
   var opens: Bool
+  /// In seconds.
+  var sessionTime: Double
   var language: String
   var isRightToLeft: Bool
   var texts: [String: String]
@@ -26,7 +28,7 @@ struct AppPart: Encodable {
     case .asking(let question): shows = "\(question)"
     }
     message = authorization?.message ?? ""
-    opens = options.opens != nil
+    (opens, sessionTime) = (options.opens != nil, options.sessionTime / .seconds(1))
     (language, texts) = (options.language, options.texts)
     isRightToLeft = Locale.Language(identifier: options.language).characterDirection == .rightToLeft
   }
@@ -129,7 +131,17 @@ enum PagePicture {
       separator: "-")
   }
 
-  private static func isPNG(_ data: Data) -> Bool { data.starts(with: signature) }
+  /// A small file may claim to be so large that drawing it takes all memory.
+  private static func isPNG(_ data: Data) -> Bool {
+    let head = [UInt8](data.prefix(24))
+    guard head.count == 24, head.starts(with: signature) else { return false }
+    return [head[16..<20], head[20..<24]].allSatisfy { number in
+      (1...sideMax).contains(number.reduce(0) { $0 << 8 | UInt32($1) })
+    }
+  }
+
+  /// In pixels.
+  private static let sideMax: UInt32 = 1024
 }
 
 struct CertificatesPart: Encodable {

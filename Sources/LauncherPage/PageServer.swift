@@ -3,8 +3,9 @@ import Logging
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import SodiumPrimitives
 
-/// An HTTP server on a port of 127.0.0.1 that answers this user only.
+/// An HTTP server on this machine that answers this user only.
 ///
 /// Everything that another program makes it keep has a limit: connections, the bytes of a request, the time in which one has to come,
 /// and the time in which an answer has to be read.
@@ -29,6 +30,8 @@ final class PageServer: Sendable {
     var status: HTTPResponseStatus
     var headers: [(String, String)]
     var body: Body
+    /// Whether the request has shown a session.
+    var isOfSession = false
   }
 
   typealias Handler = @Sendable (Request) async -> Answer
@@ -39,34 +42,49 @@ final class PageServer: Sendable {
   static let headerByteCountMax = 16_384
   static let connectionCountMax = 128
 
-  let port: UInt16
+  /// `http://127.…:<port>`, another one for each server: what a browser has kept of an earlier program at an address is of no use there.
+  let origin: String
   /// For a request to come, and for a line to be taken.
   private let time: TimeAmount
+  /// One thread of its own: the kernel's list of connections is read there.
+  private let group: MultiThreadedEventLoopGroup
   /// Nil for one that is of nobody who gets an answer.
   private let listener: NIOAsyncChannel<Connection?, Never>
   private let task = Guarded<Task<Void, Never>?>(nil)
-  /// Those that wait for a request, the longest first, and how many there are in all.
-  private let open = Guarded((waiting: [ObjectIdentifier](), channels: [ObjectIdentifier: any Channel]()))
+  private let open = Guarded(Open())
 
-  init(time: TimeAmount = .seconds(10)) async throws {
-    self.time = time
-    listener = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-      .childChannelOption(.maxMessagesPerRead, value: 4)
-      .bind(host: "127.0.0.1", port: 0) { channel in
-        channel.eventLoop.makeCompletedFuture {
-          // Nothing is read of it before. The kernel's list is short, and no disk.
-          // An error would end the listener.
-          guard Self.isOfThisUser(channel), let connection = try? Self.configure(channel) else {
-            channel.close(promise: nil)
-            return nil
+  private struct Open {
+    var channels: [ObjectIdentifier: any Channel] = [:]
+    /// Those that have not shown a session, the oldest first.
+    var strangers: [ObjectIdentifier] = []
+    var hasStopped = false
+  }
+
+  init(time: Duration = .seconds(10)) async throws {
+    self.time = TimeAmount(time)
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    self.group = group
+    do {
+      let place = Random.bytes(3)
+      let host = "127.\(place[0] % 254 + 1).\(place[1]).\(place[2] % 254 + 1)"
+      listener = try await ServerBootstrap(group: group)
+        .childChannelOption(.maxMessagesPerRead, value: 4)
+        .bind(host: host, port: 0) { channel in
+          channel.eventLoop.makeCompletedFuture {
+            // Nothing is read of it before. An error would end the listener.
+            guard Self.isOfThisUser(channel), let connection = try? Self.configure(channel) else {
+              channel.close(promise: nil)
+              return nil
+            }
+            return connection
           }
-          return connection
         }
-      }
-    guard let port = listener.channel.localAddress?.port.flatMap({ UInt16(exactly: $0) }) else {
-      throw ChannelError.unknownLocalAddress
+      guard let port = listener.channel.localAddress?.port else { throw ChannelError.unknownLocalAddress }
+      origin = "http://\(host):\(port)"
+    } catch {
+      try? await group.shutdownGracefully()
+      throw error
     }
-    self.port = port
   }
 
   /// Answers until ``stop()``.
@@ -88,13 +106,20 @@ final class PageServer: Sendable {
     task.withLock { $0 = running }
   }
 
+  /// Also of one that has not started. Does nothing the second time.
   func stop() async {
+    let isFirst = open.withLock { open in
+      defer { open.hasStopped = true }
+      return !open.hasStopped
+    }
+    guard isFirst else { return }
     let running = task.withLock { $0.take() }
     running?.cancel()
     try? await listener.channel.close()
     let channels = open.withLock { Array($0.channels.values) }
     for channel in channels { channel.close(promise: nil) }
     await running?.value
+    try? await group.shutdownGracefully()
   }
 
   private static func isOfThisUser(_ channel: any Channel) -> Bool {
@@ -126,57 +151,48 @@ final class PageServer: Sendable {
   private func serve(_ connection: Connection, _ handler: @escaping Handler) async {
     let channel = connection.channel
     let id = ObjectIdentifier(channel)
-    open.withLock { $0.channels[id] = channel }
+    let surplus: (any Channel)? = open.withLock { open in
+      open.channels[id] = channel
+      open.strangers.append(id)
+      guard open.channels.count > Self.connectionCountMax else { return nil }
+      return open.channels[open.strangers.removeFirst()]
+    }
+    surplus?.close(promise: nil)
     defer {
       open.withLock {
         $0.channels[id] = nil
-        $0.waiting.removeAll { $0 == id }
+        $0.strangers.removeAll { $0 == id }
       }
     }
     try? await connection.executeThenClose { requests, writer in
       var requests = requests.makeAsyncIterator()
-      while let request = try await next(&requests, channel) {
-        let body = request.body.map { Array($0.readableBytesView) } ?? []
-        let answer = await handler(
-          Request(
-            method: request.head.method, path: request.head.uri, headers: request.head.headers, body: body))
-        let keepsAlive = request.head.isKeepAlive
-        try await send(answer, request.head, keepsAlive: keepsAlive, writer, channel)
-        if !keepsAlive { return }
-      }
+      guard let request = try await within(channel, { try await requests.next() }) else { return }
+      let body = request.body.map { Array($0.readableBytesView) } ?? []
+      let answer = await handler(
+        Request(
+          method: request.head.method, path: request.head.uri, headers: request.head.headers, body: body))
+      if answer.isOfSession { open.withLock { $0.strangers.removeAll { $0 == id } } }
+      try await send(answer, request.head, writer, channel)
     }
   }
 
-  private func next(
-    _ requests: inout NIOAsyncChannelInboundStream<NIOHTTPServerRequestFull>.AsyncIterator,
-    _ channel: any Channel
-  ) async throws -> NIOHTTPServerRequestFull? {
-    let id = ObjectIdentifier(channel)
-    let surplus: (any Channel)? = open.withLock { open in
-      open.waiting.append(id)
-      return open.channels.count > Self.connectionCountMax ? open.channels[open.waiting[0]] : nil
-    }
-    surplus?.close(promise: nil)
-    defer { open.withLock { $0.waiting.removeAll { $0 == id } } }
-    return try await within(channel) { try await requests.next() }
-  }
-
+  /// Each connection has one answer: there are few, and what waits for no second request holds no place.
   private func send(
-    _ answer: Answer, _ request: HTTPRequestHead, keepsAlive: Bool, _ writer: Writer, _ channel: any Channel
+    _ answer: Answer, _ request: HTTPRequestHead, _ writer: Writer, _ channel: any Channel
   ) async throws {
     var head = HTTPResponseHead(
-      version: request.version, status: answer.status, headers: .init(answer.headers))
-    if !keepsAlive { head.headers.add(name: "Connection", value: "close") }
+      version: request.version, status: answer.status,
+      headers: .init(answer.headers + [("Connection", "close")]))
     switch answer.body {
     case .whole(let bytes):
       head.headers.add(name: "Content-Length", value: "\(bytes.count)")
-      try await within(channel) {
+      try await within(channel) { [head] in
         try await writer.write(.head(head))
         if request.method != .HEAD { try await writer.write(.body(.byteBuffer(ByteBuffer(bytes: bytes)))) }
         try await writer.write(.end(nil))
       }
     case .lines(let body):
-      try await within(channel) { try await writer.write(.head(head)) }
+      try await within(channel) { [head] in try await writer.write(.head(head)) }
       let sending = Task {
         try await body { line in
           try await within(channel) { try await writer.write(.body(.byteBuffer(ByteBuffer(bytes: line)))) }

@@ -7,8 +7,10 @@ import NIOHTTP1
 final class PageSite: Sendable {
   private struct State {
     var sessions: PageSessions
-    /// The tabs of each session, by their numbers on the board, the oldest first.
-    var tabs: [String: [UInt64]] = [:]
+    /// Tabs by their numbers on the board, the oldest first, and their sessions.
+    var tabs: [(number: UInt64, session: String)] = []
+    /// Tabs that had to make room.
+    var displaced: Set<UInt64> = []
     var hasStopped = false
   }
 
@@ -19,7 +21,7 @@ final class PageSite: Sendable {
   private let options: LauncherPage.Options
   private let state: Guarded<State>
   private let timer = Guarded<(any AppTimer)?>(nil)
-  /// Of one session, which a tab that is duplicated has, too.
+  /// A browser has six connections to an address, and has to have some for what a person does.
   private static let tabCountMax = 4
 
   init(
@@ -37,8 +39,8 @@ final class PageSite: Sendable {
   func stop() {
     let tabs = state.withLock { state in
       state.hasStopped = true
-      defer { state.tabs = [:] }
-      return state.tabs.values.flatMap(\.self)
+      defer { state.tabs = [] }
+      return state.tabs.map(\.number)
     }
     for tab in tabs { board.close(tab) }
     timer.withLock { $0.take() }?.cancel()
@@ -115,7 +117,9 @@ final class PageSite: Sendable {
         return id
       }
       guard let id else { return refusal(.unauthorized, "there is no such session") }
-      return await post(request, in: id)
+      var answer = await post(request, in: id)
+      answer.isOfSession = true
+      return answer
     default: return refusal(.notFound, "there is no such page")
     }
   }
@@ -155,36 +159,42 @@ final class PageSite: Sendable {
   private func events(_ have: [String: UInt64], in session: String) -> PageServer.Answer {
     let body: @Sendable (PageServer.Sender) async throws -> Void = { [self] send in
       let (tab, changes) = board.open()
-      defer { leave(session, tab) }
+      defer { leave(tab) }
       enter(session, tab)
       actions.tabCame()
       var have = have
       for await _ in changes {
+        // What was to be said before the session's end is not.
+        guard state.withLock({ $0.sessions.sessions[session] != nil }) else { break }
         let lines = board.lines(beyond: &have)
         if !lines.isEmpty { try await send(lines) }
         // What moves all the time is shown ten times a second.
         try await Task.sleep(for: .milliseconds(100))
       }
+      if state.withLock({ $0.displaced.remove(tab) }) != nil { try await send(Board.displaced) }
     }
     return PageServer.Answer(
       status: .ok, headers: Self.headers + [("Content-Type", "application/x-ndjson")], body: .lines(body))
   }
 
-  /// A tab ends with its session, and when that has too many.
+  /// A tab ends with its session, and when there are too many.
   private func enter(_ session: String, _ tab: UInt64) {
     let surplus: UInt64? = state.withLock { state in
       guard !state.hasStopped, state.sessions.sessions[session] != nil else { return tab }
-      state.tabs[session, default: []].append(tab)
-      return state.tabs[session]!.count > Self.tabCountMax ? state.tabs[session]!.removeFirst() : nil
+      state.tabs.append((tab, session))
+      guard state.tabs.count > Self.tabCountMax else { return nil }
+      let oldest = state.tabs.removeFirst().number
+      state.displaced.insert(oldest)
+      return oldest
     }
     if let surplus { board.close(surplus) }
   }
 
-  private func leave(_ session: String, _ tab: UInt64) {
+  private func leave(_ tab: UInt64) {
     board.close(tab)
     state.withLock { state in
-      state.tabs[session]?.removeAll { $0 == tab }
-      if state.tabs[session]?.isEmpty == true { state.tabs[session] = nil }
+      state.tabs.removeAll { $0.number == tab }
+      state.displaced.remove(tab)
     }
   }
 
@@ -197,8 +207,9 @@ final class PageSite: Sendable {
   private func end<R>(_ body: (inout PageSessions) -> R) -> R {
     let (result, ended) = state.withLock { state in
       let result = body(&state.sessions)
-      let gone = state.tabs.keys.filter { state.sessions.sessions[$0] == nil }
-      return (result, gone.flatMap { state.tabs.removeValue(forKey: $0) ?? [] })
+      let ended = state.tabs.filter { state.sessions.sessions[$0.session] == nil }.map(\.number)
+      state.tabs.removeAll { ended.contains($0.number) }
+      return (result, ended)
     }
     for tab in ended { board.close(tab) }
     return result

@@ -11,8 +11,11 @@ import SecureFiles
 
 /// A file of a container in plain, for this user only.
 enum PlainCopy {
-  /// Makes it under a name that is free in the folder, and returns its path. Of one that cannot be made whole nothing is left.
-  static func make(of path: String, _ files: SecureFileManager, in folder: String) throws -> String {
+  /// Makes it under a name that is free in the folder, and returns its path. Of one that cannot be made whole, or may not be any more,
+  /// nothing is left.
+  static func make(
+    of path: String, _ files: SecureFileManager, in folder: String, while mayGoOn: () -> Bool
+  ) throws -> String {
     let source = try SecureFileHandle(forReadingFrom: files.url(forPath: path, isDirectory: false), in: files)
     defer { try? source.close() }
     let (descriptor, place) = try create(safeName(path), in: folder)
@@ -21,6 +24,7 @@ enum PlainCopy {
       try withUnsafeTemporaryAllocation(byteCount: 1 << 20, alignment: 16) { buffer in
         while true {
           let count = try source.read(into: buffer)
+          guard mayGoOn() else { throw CocoaError(.userCancelled) }
           if count == 0 { break }
           try write(UnsafeRawBufferPointer(rebasing: buffer[..<count]), to: descriptor, place)
         }
@@ -63,9 +67,11 @@ enum PlainCopy {
 
   /// The last name of a path, as one that is seen in a folder and means nothing to a terminal: of another app's choice.
   static func safeName(_ path: String) -> String {
+    // By bytes: a slash and a mark behind it are one character.
+    let last = path.utf8.split(separator: UInt8(ascii: "/")).last.map { String(decoding: $0, as: UTF8.self) }
     var name = String(
       String.UnicodeScalarView(
-        (path.split(separator: "/").last ?? "file").unicodeScalars.map {
+        (last ?? "file").unicodeScalars.map {
           switch $0.properties.generalCategory {
           case .control, .format, .lineSeparator, .paragraphSeparator, .surrogate: "_"
           default: $0

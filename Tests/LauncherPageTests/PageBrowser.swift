@@ -15,12 +15,18 @@ final class RawConnection {
   private let descriptor: Int32
   private var rest: [UInt8] = []
 
-  init(port: UInt16) throws {
+  /// Nothing came for too long, which is no end.
+  private(set) var hasTimedOut = false
+
+  /// Of `http://address:port`.
+  init(_ origin: String) throws {
+    let parts = origin.split(whereSeparator: { ":/".contains($0) })
+    guard parts.count == 3, let port = UInt16(parts[2]) else { throw POSIXError(.EINVAL) }
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = port.bigEndian
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    guard inet_pton(AF_INET, String(parts[1]), &address.sin_addr) == 1 else { throw POSIXError(.EINVAL) }
     let status = withUnsafePointer(to: &address) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
         connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
@@ -51,6 +57,7 @@ final class RawConnection {
   private func more() -> Bool {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     let count = recv(descriptor, &buffer, buffer.count, 0)
+    if count < 0 { hasTimedOut = errno == EAGAIN }
     guard count > 0 else { return false }
     rest += buffer[..<count]
     return true
@@ -75,8 +82,8 @@ final class RawConnection {
     return Array(rest[..<count])
   }
 
-  /// Whether nothing comes any more.
-  func isOver() -> Bool { rest.isEmpty && !more() }
+  /// Whether the other end has closed it without another word.
+  func isOver() -> Bool { rest.isEmpty && !more() && !hasTimedOut }
 }
 
 /// An answer of a page.
@@ -107,8 +114,8 @@ struct PageBrowser: Sendable {
   }
 
   let page: LauncherPage
-  var port: UInt16 { UInt16(page.address.port ?? 0) }
-  var origin: String { "http://127.0.0.1:\(port)" }
+  var origin: String { String(page.address.absoluteString.dropLast()) }
+  var host: String { String(origin.dropFirst("http://".count)) }
 
   /// The token that stands in the link.
   func token() throws -> String {
@@ -123,16 +130,16 @@ struct PageBrowser: Sendable {
   func ask(
     _ method: String, _ path: String, _ headers: [String: String?] = [:], body: String? = nil
   ) async throws -> PageAnswer {
-    let (port, bytes) = (port, request(method, path, headers, body))
+    let (origin, bytes) = (origin, request(method, path, headers, body))
     return try await BlockingCall.run {
-      let connection = try RawConnection(port: port)
+      let connection = try RawConnection(origin)
       connection.send(bytes)
       return try Self.answer(connection)
     }
   }
 
   func request(_ method: String, _ path: String, _ headers: [String: String?], _ body: String?) -> [UInt8] {
-    var all: [String: String?] = ["Host": "127.0.0.1:\(port)"]
+    var all: [String: String?] = ["Host": host]
     if let body {
       all["Content-Length"] = "\(body.utf8.count)"
       all["Content-Type"] = "application/json"
@@ -167,11 +174,11 @@ struct PageBrowser: Sendable {
 
   /// The events of a tab. The connection is the caller's.
   func events(_ session: Session, have: String = "{}") async throws -> RawConnection {
-    let (port, bytes) = (
-      port, request("POST", "/events", ["Launcher-Session": session.header], #"{"have":\#(have)}"#)
+    let (origin, bytes) = (
+      origin, request("POST", "/events", ["Launcher-Session": session.header], #"{"have":\#(have)}"#)
     )
     nonisolated(unsafe) let connection = try await BlockingCall.run {
-      let connection = try RawConnection(port: port)
+      let connection = try RawConnection(origin)
       connection.send(bytes)
       guard try Self.answer(connection).status == 200 else { throw POSIXError(.EACCES) }
       return Unchecked(connection)
@@ -211,7 +218,7 @@ final class Tab {
     return
       (try? await BlockingCall.run {
         while this.value.next() {}
-        return true
+        return !this.value.connection.hasTimedOut
       }) ?? false
   }
 

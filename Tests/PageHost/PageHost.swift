@@ -162,7 +162,7 @@ final class Host: Sendable {
               isInstalled: true)
           }, at: .zero))
     // receive ID NAME BYTES: a file of so many bytes arrives; returns at once.
-    case "receive":
+    case "receive", "again":
       return try await send(from: other(words[1]).services, other(words[1]).container, to: app.id, words)
     case "send":
       let opened = try app.runtime.opened()
@@ -207,16 +207,19 @@ final class Host: Sendable {
   ) async throws -> String {
     let path = "/" + words[2]
     let count = Int(words[3])!
-    try await BlockingCall.run {
-      guard container.files.createFile(atPath: path, contents: nil) else { throw POSIXError(.EIO) }
-      let handle = try SecureFileHandle(
-        forWritingTo: container.files.url(forPath: path, isDirectory: false), in: container.files)
-      var left = count
-      while left > 0 {
-        try handle.write(contentsOf: Data(repeating: 7, count: min(left, 1 << 22)))
-        left -= min(left, 1 << 22)
+    // Of no bytes: what is there already.
+    if count > 0 {
+      try await BlockingCall.run {
+        guard container.files.createFile(atPath: path, contents: nil) else { throw POSIXError(.EIO) }
+        let handle = try SecureFileHandle(
+          forWritingTo: container.files.url(forPath: path, isDirectory: false), in: container.files)
+        var left = count
+        while left > 0 {
+          try handle.write(contentsOf: Data(repeating: 7, count: min(left, 1 << 22)))
+          left -= min(left, 1 << 22)
+        }
+        try handle.close()
       }
-      try handle.close()
     }
     let request = ServiceRequest(
       WellKnownService.transferFile.definition, "transferFile", attachments: [path])

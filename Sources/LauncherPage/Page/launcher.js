@@ -12,8 +12,9 @@ let icons = new Map();
 // MARK: Texts
 
 const plural = new Intl.PluralRules("en");
+// What is put in keeps its direction to itself.
 const t = (text, ...values) =>
-  (parts.app?.texts[text] ?? text).replace(/\{(\d)\}/g, (_, i) => values[i]);
+  (parts.app?.texts[text] ?? text).replace(/\{(\d)\}/g, (_, i) => `\u2068${values[i]}\u2069`);
 const count = (number, one, many) => t(plural.select(number) === "one" ? one : many, number.toLocaleString(language()));
 const language = () => parts.app?.language || "en";
 
@@ -80,6 +81,9 @@ function rows(parent, items, key, make, update) {
   const old = parent.rows ?? new Map();
   const now = new Map();
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  // What goes, goes first: the others stay where they are, and with them the focus.
+  const ids = new Set(items.map(key));
+  for (const [id, row] of old) if (!ids.has(id)) { row.remove(); old.delete(id); }
   let next = parent.firstElementChild;
   for (const item of items) {
     const id = key(item);
@@ -90,10 +94,10 @@ function rows(parent, items, key, make, update) {
     if (row === next) next = next.nextElementSibling;
     else parent.insertBefore(row, next);
   }
-  for (const row of old.values()) row.remove();
   parent.rows = now;
-  // A person goes on from the list's title, not from the page's begin.
-  if (focused && !focused.isConnected) parent.closest("section")?.querySelector("[tabindex='-1']")?.focus();
+  // Of a row that was moved the focus is set again; a person whose row is gone goes on from the list's title.
+  if (focused && focused !== document.activeElement)
+    (focused.isConnected ? focused : parent.closest("section")?.querySelector("[tabindex='-1']"))?.focus();
 }
 
 // What is drawn of each app: a letter until its picture is there.
@@ -150,11 +154,12 @@ const nameOf = id => appOf(id)?.name || id;
 
 // MARK: What is shown when
 
-let standing = "begin";
+let standing = "begin", gateSaid = "";
 const standings = {
   begin: ["Launcher", "Connecting …"],
   link: ["Launcher", "Open the launcher by its link: the app has said where that is."],
   used: ["The link was used", "Each link leads here once. Open it again: there is a new one in it by now."],
+  displaced: ["The launcher is open elsewhere", "Four tabs at a time show it. Reload this one to use it here."],
   over: ["You are logged out", "Open the launcher’s link again to come back."],
   away: ["The app is not there", "The launcher comes back with it."],
   foreign: ["This is not the launcher", "Another program answers at this address. Nothing was sent to it. Open the launcher’s link again."],
@@ -178,6 +183,7 @@ function drawAll() {
   mark($("toast"), "aria-label", t("Message"));
   put($("move"), t("Move"));
   mark($("move"), "aria-label", t("Move the button"));
+  const wasShown = !$("base").hidden;
   show($("gate"), !isShown);
   show($("base"), isShown);
   if (!isShown) {
@@ -189,10 +195,16 @@ function drawAll() {
     put($("gate-owner"), standing === "live" && parts.app?.message || "");
     show($("gate-owner"), $("gate-owner").textContent !== "");
     document.title = t("Launcher");
+    if (wasShown && document.hasFocus()) $("gate-title").focus();
+    const now = `${$("gate-title").textContent}. ${$("gate-text").textContent}`;
+    if (now !== gateSaid) say(now);
+    gateSaid = now;
     return;
   }
+  gateSaid = "";
   document.title = `${parts.app.name} – ${t("Launcher")}`;
   put($("name"), parts.app.name);
+  if (!wasShown && document.activeElement === $("gate-title")) $("messages-title").focus();
   drawLauncher();
   drawApps();
   drawMessages();
@@ -282,6 +294,9 @@ function placeDock() {
   dock.style.top = `${top}px`;
   dock.toggleAttribute("data-top", y < .3);
   dock.dataset.side = x < .2 ? "left" : x > .8 ? "right" : "middle";
+  // What is told does not lie over it.
+  $("toast").style.left = x < .5 ? "auto" : "1rem";
+  $("toast").style.right = x < .5 ? "1rem" : "auto";
   const coach = $("coach");
   if (coach.hidden) return;
   const width = coach.offsetWidth, height = coach.offsetHeight;
@@ -412,10 +427,13 @@ function drawInbox() {
     senders.get(message.app).push(message);
   }
   rows($("inbox"), [...senders], ([app]) => app, ([app]) =>
-    el("div", {class: "sender"}, el("h3", {}, icon(app, nameOf(app), appOf(app)?.icon), foreign("")), el("ul", {class: "rows"})),
+    el("div", {class: "sender"}, el("h3", {}, icon(app, nameOf(app), appOf(app)?.icon), foreign(""), el("small", {class: "muted"})), el("ul", {class: "rows"})),
   (group, [app, list]) => {
-    drawIcon(group.firstChild.firstChild, app, nameOf(app), appOf(app)?.icon);
-    put(group.firstChild.lastChild, nameOf(app));
+    const [box, name, id] = group.firstChild.children;
+    drawIcon(box, app, nameOf(app), appOf(app)?.icon);
+    put(name, nameOf(app));
+    // A name is the other app's own word, and another one may have the same.
+    put(id, nameOf(app) === app ? "" : app);
     rows(group.lastChild, list, message => message.directory, makeMessage, updateMessage);
   });
   put($("inbox-more"), count(all - messages.length, "and {0} older", "and {0} older"));
@@ -424,10 +442,11 @@ function drawInbox() {
 }
 
 function makeMessage() {
-  const remove = button(t("Remove"), askToRemove, {class: "bad"});
-  return el("li", {class: "row"},
-    el("div", {}, el("span", {class: "grow"}, el("span", {class: "what"}), " ", el("span", {class: "facts"})), el("span", {class: "buttons"}, button(t("Save all"), saveAll), remove)),
+  const remove = button(t("Remove"), askToRemove, {class: "bad"}), all = button(t("Save all"), saveAll);
+  const row = el("li", {class: "row"},
+    el("div", {}, el("span", {class: "grow"}, el("span", {class: "what"}), " ", el("span", {class: "facts"})), el("span", {class: "buttons"}, all, remove)),
     el("ul", {class: "files"}), el("span", {class: "facts"}));
+  return Object.assign(row, {all, remove});
 }
 
 function updateMessage(row, message) {
@@ -436,8 +455,8 @@ function updateMessage(row, message) {
   put(what, when(message.date));
   put(facts, `${count(message.files, "{0} file", "{0} files")}, ${bytes(message.bytes)}`);
   row.message = message;
-  show(head.lastChild.firstChild, message.files > 1);
-  mark(head.lastChild.lastChild, "aria-label", `${t("Remove")}: ${nameOf(message.app)}, ${when(message.date)}`);
+  show(row.all, message.files > 1);
+  mark(row.remove, "aria-label", `${t("Remove")}: ${nameOf(message.app)}, ${when(message.date)}`);
   rows(list, message.names, name => name, name => {
     const path = `${message.directory}/${name}`;
     const buttons = el("span", {class: "buttons"}, button(t("Save"), () => act({kind: "saveFile", path}), {"aria-label": `${t("Save")}: ${name}`}));
@@ -511,7 +530,7 @@ function certificates() {
   return el("div", {class: "keys"},
     el("p", {}, t("Compare these digits with what the other side shows.")),
     el("div", {}, el("h3", {}, t("This app")), el("code", {}, known.own)),
-    ...known.peers.map(peer => el("div", {}, el("h3", {}, foreign(nameOf(peer.app))),
+    ...known.peers.map(peer => el("div", {}, el("h3", {}, foreign(nameOf(peer.app)), ` ${peer.app}`),
       peer.fingerprint ? el("code", {}, peer.fingerprint) : el("p", {class: "warn"}, t("Its record is damaged: no key is trusted.")),
       ...(peer.newFingerprint ? [el("p", {class: "warn"}, t("It has another key now, which is not trusted:")), el("code", {}, peer.newFingerprint)] : []))));
 }
@@ -524,30 +543,39 @@ function say(text) {
   saying = setTimeout(() => put($("status"), text), 150);
 }
 
+let toldFrom = null;
 function tell(text, isBad) {
+  if (document.activeElement !== $("toast-close")) toldFrom = document.activeElement;
   put($("toast-text"), text);
   $("toast").classList.toggle("bad", !!isBad);
   show($("toast"), true);
   say(text);
 }
-$("toast-close").onclick = () => show($("toast"), false);
+$("toast-close").onclick = () => {
+  show($("toast"), false);
+  if (toldFrom?.isConnected) toldFrom.focus();
+  toldFrom = null;
+};
 
 // MARK: What a person does
 
-let lastActive = 0;
+let lastActive = 0, seals = 0;
 async function act(action) {
-  lastActive = Date.now();
+  const before = seals;
   const outcome = await ask("/do", action);
-  if (!outcome) return;
+  // What comes of it after a seal is not told any more.
+  if (!outcome || before !== seals) return;
+  lastActive = Date.now();
   if (outcome.error) tell(outcome.error, true);
   else if (outcome.saved) tell(t("Saved: {0}", outcome.saved));
   else if (reasons[outcome.ignored]) tell(t(reasons[outcome.ignored]));
 }
 
 // Whoever reads, and chooses nothing, is there all the same.
-for (const name of ["keydown", "pointerdown", "wheel"]) {
+for (const name of ["keydown", "pointerdown", "wheel", "touchmove", "scroll", "focusin", "input"]) {
   addEventListener(name, () => {
-    if (standing === "live" && Date.now() - lastActive > 60_000) act({kind: "active"});
+    const time = Math.min(60_000, 250 * (parts.app?.sessionTime ?? 60));
+    if (standing === "live" && isProved && Date.now() - lastActive > time) act({kind: "active"});
   }, {passive: true, capture: true});
 }
 
@@ -559,8 +587,8 @@ $("leave").onclick = () => leave();
 $("search").oninput = filter;
 
 // The button is tapped, or dragged to where it stays.
-let drag = null;
-$("button").onclick = () => { if (!drag?.hasMoved) act({kind: "tap"}); drag = null; };
+let drag = null, wasDragged = false;
+$("button").onclick = () => { if (!wasDragged) act({kind: "tap"}); };
 $("dock").onpointerdown = event => {
   if (event.target === $("move") || event.button !== 0 || parts.launcher?.view !== "closed") return;
   const box = $("dock").getBoundingClientRect();
@@ -577,7 +605,11 @@ addEventListener("pointermove", event => {
 });
 addEventListener("pointerup", event => {
   if (!drag || event.pointerId !== drag.id) return;
-  if (drag.hasMoved) place(movedTo);
+  wasDragged = drag.hasMoved;
+  drag = null;
+  if (wasDragged) place(movedTo);
+  // The click of it comes first, if it comes.
+  setTimeout(() => { wasDragged = false; });
 });
 addEventListener("pointercancel", () => { drag = movedTo = null; placeDock(); });
 
@@ -656,6 +688,7 @@ document.addEventListener("keydown", event => {
   // Nothing beneath is reached by tabs, the browser's own parts are.
   if ($("panel").hidden || !$("sheet").hidden) return;
   const isSearch = target === $("search");
+  if (isSearch && key === "Enter" && !$("search").value.trim()) return;
   if (isSearch && key === "Enter") {
     $("results").querySelector("section:not([hidden]) li:not([hidden]) .pick")?.click();
     return;
@@ -685,11 +718,11 @@ const encoder = new TextEncoder();
 const hex = buffer => [...new Uint8Array(buffer)].map(byte => byte.toString(16).padStart(2, "0")).join("");
 let session = null, isProved = false, stream = null;
 
-function post(path, body, isOurs, signal) {
+function post(path, body, isOurs, signal, keepalive = false) {
   const headers = {"Content-Type": "application/json"};
   if (isOurs) headers["Launcher-Session"] = `${session.id}.${session.secret}`;
   return fetch(path, {
-    method: "POST", body: JSON.stringify(body), headers, signal,
+    method: "POST", body: JSON.stringify(body), headers, signal, keepalive,
     cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
   });
 }
@@ -738,7 +771,8 @@ function forget() {
   clearTimeout(saying);
   $("sheet-body").replaceChildren();
   $("search").value = "";
-  sheetOf = sheetFrom = null;
+  [sheetOf, sheetFrom, toldFrom, filtered] = [null, null, null, ""];
+  seals += 1;
 }
 
 function stand(now) {
@@ -755,9 +789,11 @@ function end(now) {
   stand(now);
 }
 
-async function leave() {
-  await ask("/leave", {});
+// What is shown goes first, whatever the app does.
+function leave() {
+  const leaving = isProved ? post("/leave", {}, true, undefined, true) : null;
   end("over");
+  leaving?.catch(() => {});
 }
 
 function take(line) {
@@ -781,6 +817,8 @@ async function follow() {
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     const taken = lines.map(take);
+    clearTimeout(lost);
+    if (taken.some(({part}) => part === "displaced")) return displace();
     if (taken.some(({isSeal}) => isSeal)) { const numbers = have; forget(); have = numbers; }
     if (standing !== "live" || taken.some(({isSeal}) => isSeal)) { standing = "live"; drawAll(); }
     else for (const {part} of taken) draw[part]?.();
@@ -789,20 +827,27 @@ async function follow() {
 
 const pause = time => new Promise(done => setTimeout(done, time));
 
+// Others need the connections that a browser has: this tab stands still until it is loaded again.
+function displace() {
+  [isProved, isDisplaced] = [false, true];
+  stand("displaced");
+}
+
+let lost = 0, isDisplaced = false;
 async function live() {
-  let wait = 100, lost = 0;
+  let wait = 100;
   while (session) {
     const verdict = await prove();
     if (verdict === "over" || verdict === "foreign") return end(verdict);
     if (verdict === "own") {
-      clearTimeout(lost);
       isProved = true;
       wait = 100;
       // The app is gone, or the tab has let go of it.
       try { await follow(); } catch (error) { if (!/^(Abort|Type)Error$/.test(error.name) || !(error instanceof DOMException || /fetch|network/i.test(error.message))) console.error(error); }
       isProved = false;
-      if (!session) return;
+      if (!session || isDisplaced) return;
       // Who does not hear from the app for so long shows nothing of it.
+      clearTimeout(lost);
       lost = setTimeout(() => stand("away"), 700);
     } else if (standing === "begin") stand("away");
     await pause(wait);
@@ -820,13 +865,16 @@ async function begin() {
   if (location.hash) history.replaceState(null, "", "/");
   if (token) {
     sessionStorage.removeItem(KEY);
-    try {
-      const answer = await post("/session", {token}, false);
-      if (answer.status === 401) return stand("used");
-      session = await answer.json();
-      sessionStorage.setItem(KEY, JSON.stringify(session));
-    } catch {
-      return stand("away");
+    while (!session) {
+      try {
+        const answer = await post("/session", {token}, false);
+        if (answer.status === 401) return stand("used");
+        session = await answer.json();
+        sessionStorage.setItem(KEY, JSON.stringify(session));
+      } catch {
+        stand("away");
+        await pause(2000);
+      }
     }
   } else {
     try { session = JSON.parse(sessionStorage.getItem(KEY)); } catch { session = null; }
