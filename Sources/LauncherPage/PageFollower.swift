@@ -12,6 +12,7 @@ final class PageFollower: Sendable {
   /// Wakes whoever looks at messages.
   private let looks: AsyncStream<Void>
   private let looking: AsyncStream<Void>.Continuation
+  private let wantsInbox = Guarded(false)
   /// Names of files by the message's directory, while the message stays what it was.
   private let names = Guarded<[String: (message: InboxMessage, names: [String])]>([:])
 
@@ -21,7 +22,10 @@ final class PageFollower: Sendable {
   }
 
   /// Looks at messages and the inbox again.
-  func look() { looking.yield() }
+  func look() {
+    wantsInbox.withLock { $0 = true }
+    looking.yield()
+  }
 
   /// Until the task is cancelled, or the runtime stops.
   func run() async {
@@ -61,21 +65,31 @@ final class PageFollower: Sendable {
       }
       guard followed == nil else { continue }
       followed = services
-      news = Task { for await _ in services.messageChanges { look() } }
+      news = Task { for await _ in services.messageChanges { looking.yield() } }
       look()
     }
     end()
   }
 
   private func followMessages() async {
+    var known: Set<String> = []
+    var listed: Duration?
     for await _ in looks {
       // Nobody is there: a tab that comes looks by itself.
       guard board.hasTabs, let epoch = board.epoch, let opened = try? runtime.opened() else { continue }
       do {
-        let outbox = try await opened.services.outbox()
-        let arriving = await opened.services.arriving()
-        let inbox = try await BlockingCall.run { try self.inbox(of: opened.container) }
-        board.show([(.messages, MessagesPart(outbox, arriving)), (.inbox, inbox)], of: epoch)
+        let messages = MessagesPart(
+          try await opened.services.outbox(), await opened.services.arriving())
+        board.show([(.messages, messages)], of: epoch)
+        // The inbox is read from the container, which stores what it has to for that: not for each byte that comes.
+        let (now, ids) = (options.clock.now, messages.ids)
+        let isDue = listed.map { now - $0 >= Self.inboxPause } ?? true
+        if isDue || ids != known || !messages.isMoving || wantsInbox.withLock({ $0 }) {
+          wantsInbox.withLock { $0 = false }
+          (known, listed) = (ids, now)
+          let inbox = try await BlockingCall.run { try self.inbox(of: opened.container) }
+          board.show([(.inbox, inbox)], of: epoch)
+        }
       } catch {
         // Of a seal in between, too.
         options.logger.notice("the launcher cannot read the messages", metadata: ["error": "\(error)"])
@@ -83,6 +97,9 @@ final class PageFollower: Sendable {
       try? await Task.sleep(for: .milliseconds(250))
     }
   }
+
+  /// While messages are under way.
+  private static let inboxPause = Duration.seconds(5)
 
   private func inbox(of container: SecureContainer) throws -> InboxPart {
     let all = try container.inboxMessages()

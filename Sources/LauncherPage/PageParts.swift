@@ -185,6 +185,11 @@ struct MessagesPart: Encodable {
 
   static let countMax = 200
 
+  /// Tells messages apart.
+  var ids: Set<String> { Set((sent + arriving).map { "\($0.app) \($0.request) \($0.isReply)" }) }
+  /// Whether bytes of any are on their way.
+  var isMoving: Bool { (sent + arriving).contains { $0.state == "underWay" } }
+
   init(_ outbox: [OutboxMessage], _ arriving: [IncomingTransfer]) {
     (sentCount, arrivingCount) = (outbox.count, arriving.count)
     sent = outbox.prefix(Self.countMax).map { message in

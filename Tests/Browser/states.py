@@ -68,6 +68,8 @@ def states(host, page):
     page.keys(Keys.ESCAPE)
     page.click("#inbox .files button:last-child")
     page.until("!document.getElementById('toast').hidden")
+    # In pictures, a place that everybody has.
+    page.run("const t = document.getElementById('toast-text'); t.textContent = t.textContent.replace(/\\/.*\\//, '/home/me/Downloads/')")
     yield "saved"
     page.click("#toast-close")
     host("hide")

@@ -286,7 +286,7 @@ function drawCover() {
 function placeDock() {
   if (!parts.launcher || $("dock").hidden) return;
   const dock = $("dock");
-  const {x, y} = movedTo ?? parts.launcher.places[orientation()];
+  const {x, y} = (parts.launcher.view === "closed" && movedTo) || parts.launcher.places[orientation()];
   const margin = 12, size = dock.offsetWidth;
   const left = margin + x * (document.documentElement.clientWidth - size - 2 * margin);
   const top = margin + y * (innerHeight - size - 2 * margin);
