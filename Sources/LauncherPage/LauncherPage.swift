@@ -1,7 +1,6 @@
 // Who shows a page has a runtime: one import is enough.
 @_exported public import AppRuntime
 public import Foundation
-import Locks
 public import Logging
 import SecureFiles
 
@@ -46,19 +45,14 @@ public final class LauncherPage: Sendable {
   public let link: URL
   /// The address. Without what stands in ``link`` it shows nothing.
   public let address: URL
-  private let runtime: AppRuntime
-  private let options: Options
   private let server: PageServer
   private let site: PageSite
-  private let follower: PageFollower
   private let actions: PageActions
-  private let tasks = Guarded<[Task<Void, Never>]>([])
+  private let following: Task<Void, Never>
 
   /// Begins to answer. Throws `LauncherPageError`, and what the system says when there is no port or no place for the link.
   public init(of runtime: AppRuntime, options: Options = Options()) async throws {
     if let fault = ConnectionOwner.fault { throw LauncherPageError(.noOwners, detail: fault) }
-    self.runtime = runtime
-    self.options = options
     let file = try await BlockingCall.run {
       [directory = options.directory, id = runtime.application.id.text] in
       try PageLink(in: directory, for: id)
@@ -67,7 +61,7 @@ public final class LauncherPage: Sendable {
     server = try await PageServer()
     address = URL(string: server.origin + "/")!
     let board = Board()
-    follower = PageFollower(runtime, board, options)
+    let follower = PageFollower(runtime, board, options)
     actions = PageActions(runtime, follower, options)
     site = PageSite(server.origin, board, actions, file, options)
     do {
@@ -77,21 +71,16 @@ public final class LauncherPage: Sendable {
       throw error
     }
     server.start { [site] in await site.answer($0) }
-    let following = Task { [follower] in await follower.run() }
-    tasks.withLock { $0 = [following] }
+    following = Task { await follower.run() }
   }
 
   /// Answers nothing any more; the link is gone.
   public func stop() async {
-    let tasks = tasks.withLock { tasks in
-      defer { tasks = [] }
-      return tasks
-    }
-    for task in tasks { task.cancel() }
+    following.cancel()
     actions.stop()
     site.stop()
     await server.stop()
-    for task in tasks { await task.value }
+    await following.value
   }
 }
 

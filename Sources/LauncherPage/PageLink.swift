@@ -42,7 +42,7 @@ struct PageLink: Sendable {
   }
 
   /// Writes it anew, whole or not at all.
-  func write(_ address: String) throws {
+  func lead(to address: String) throws {
     let text = """
       <!doctype html>
       <meta charset="utf-8">
@@ -59,7 +59,7 @@ struct PageLink: Sendable {
     defer { close(descriptor) }
     let bytes = Array(text.utf8)
     var status = stat()
-    guard fchmod(descriptor, 0o600) == 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count,
+    guard fchmod(descriptor, 0o600) == 0, write(descriptor, bytes, bytes.count) == bytes.count,
       fstat(descriptor, &status) == 0, rename(new, path) == 0
     else {
       let fault = fault()

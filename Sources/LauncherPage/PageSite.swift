@@ -34,7 +34,7 @@ final class PageSite: Sendable {
   }
 
   /// Leads to the page by a new token.
-  func writeLink() throws { try link.write("\(origin)/#\(state.withLock { $0.sessions.drawToken() })") }
+  func writeLink() throws { try link.lead(to: "\(origin)/#\(state.withLock { $0.sessions.drawToken() })") }
 
   func stop() {
     let tabs = state.withLock { state in

@@ -26,7 +26,7 @@ enum PlainCopy {
           let count = try source.read(into: buffer)
           guard mayGoOn() else { throw CocoaError(.userCancelled) }
           if count == 0 { break }
-          try write(UnsafeRawBufferPointer(rebasing: buffer[..<count]), to: descriptor, place)
+          try store(UnsafeRawBufferPointer(rebasing: buffer[..<count]), to: descriptor, place)
         }
       }
       guard fsync(descriptor) == 0 else { throw fault(place) }
@@ -55,10 +55,10 @@ enum PlainCopy {
     }
   }
 
-  private static func write(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32, _ place: String) throws {
+  private static func store(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32, _ place: String) throws {
     var done = 0
     while done < bytes.count {
-      let count = Glibc.write(descriptor, bytes.baseAddress! + done, bytes.count - done)
+      let count = write(descriptor, bytes.baseAddress! + done, bytes.count - done)
       if count < 0, errno == EINTR { continue }
       guard count > 0 else { throw fault(place) }
       done += count

@@ -76,7 +76,7 @@ struct PageSafetyTests {
       for name in [link.url.path, link.url.path + ".new"] {
         try FileManager.default.createSymbolicLink(atPath: name, withDestinationPath: victim.path)
       }
-      try link.write("http://127.0.0.1:1/#token")
+      try link.lead(to: "http://127.0.0.1:1/#token")
       #expect(try String(contentsOf: victim, encoding: .utf8) == "whole")
       #expect(try String(contentsOf: link.url, encoding: .utf8).contains("#token"))
     }

@@ -280,8 +280,8 @@ struct PageTests {
       let (first, second) = (
         try PageLink(in: place, for: "com.example.app"), try PageLink(in: place, for: "com.example.app")
       )
-      try first.write("http://127.0.0.1:1/#first")
-      try second.write("http://127.0.0.1:2/#second")
+      try first.lead(to: "http://127.0.0.1:1/#first")
+      try second.lead(to: "http://127.0.0.1:2/#second")
       first.remove()
       #expect(try String(contentsOf: second.url, encoding: .utf8).contains("#second"))
       second.remove()
