@@ -13,6 +13,11 @@ public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     self.text = text
   }
 
+  private init(checked text: String) { self.text = text }
+
+  /// The launcher that shows the user all apps. A broker takes this id with an approved key alone.
+  public static let launcher = ApplicationID(checked: "opendynamics.launcher")
+
   /// The same as ``text``.
   public var description: String { text }
 }

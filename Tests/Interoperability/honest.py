@@ -379,6 +379,25 @@ def apps_of_different_users_do_not_talk(world):
     expect([p["app_id"] for p in world.tool().attend().find()], [provider.app_id])
 
 
+def shows_the_launcher_what_is_on_its_way(world):
+    provider, consumer = pair(world)
+    app_id = "opendynamics.launcher"
+    expect(refusal(world.app, "launcher", app_id=app_id), 6)
+    approval = {"app_id": app_id, "key_fingerprint": keys.fingerprint(world.key("launcher").public)}
+    world.administrator().ask("administer", {"approve": approval})
+    launcher = world.app("launcher", app_id=app_id)
+    world.loop.until(lambda: {"traffic_wanted": {"is_wanted": True}} in provider.others)
+    traffic = {"sent": {"count": 2, "waiting_count": 1, "byte_count": 1 << 40, "bytes_done": 3}}
+    provider.ask("traffic", traffic)
+    shown = {found["app_id"]: found.get("traffic") for found in launcher.find(includes_non_providers=True)}
+    expect(shown[provider.app_id], traffic)
+    assert not any("traffic" in found for found in consumer.find(includes_non_providers=True))
+    launcher.ask("bring_to_front", {"app_id": provider.app_id})
+    world.loop.until(lambda: {"front_changed": {"is_in_front": True}} in provider.others)
+    launcher.close()
+    world.loop.until(lambda: {"traffic_wanted": {}} in provider.others)
+
+
 def ignores_messages_that_may_be_ignored(world):
     app = world.app("one")
     app.broker.send_bytes(b"\x03\0\0\0\xc2\x3e\0")
@@ -394,5 +413,5 @@ CHECKS = [
     gives_way_to_what_stands_in, leaves_its_id_to_another_key,
     starts_an_app_that_does_not_run,
     does_what_the_administrator_says, passes_the_front_on, apps_of_different_users_do_not_talk,
-    ignores_messages_that_may_be_ignored,
+    shows_the_launcher_what_is_on_its_way, ignores_messages_that_may_be_ignored,
 ]

@@ -103,7 +103,7 @@ class Client:
             self.changes.append(message["providers_changed"])
         elif "waiting" in message:
             self.waiting.append(message["waiting"])
-        elif set(message) & {"policy", "front_changed", "forgotten", "peer_waits"}:
+        elif set(message) & {"policy", "front_changed", "forgotten", "peer_waits", "traffic_wanted"}:
             self.others.append(message)
         else:
             return False

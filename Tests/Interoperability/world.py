@@ -56,9 +56,10 @@ class World:
         return client
 
     def app(self, name, serve=None, **more):
-        """The app com.example.NAME, with the same key each time."""
+        """The app com.example.NAME, or with another id, with the same key each time."""
+        app_id = more.pop("app_id", f"com.example.{name}")
         return self.close_later(
-            App(self.loop, self.path, self.key(more.pop("key", name)), f"com.example.{name}", serve=serve, **more))
+            App(self.loop, self.path, self.key(more.pop("key", name)), app_id, serve=serve, **more))
 
     def tool(self, name="tool"):
         return self.close_later(Client(self.loop, self.path, self.key(name)))

@@ -91,7 +91,7 @@ struct BrokerLimitsTests {
     #expect(world.state.hasDeadlines)
     world.tick(1000)
     #expect(heard().count == before + 30 && heard().last == .suspended)
-    #expect(world.state.lateNews.isEmpty)
+    #expect(world.state.news.isEmpty)
     // Those who want something of it do not wait for that.
     state(.locked)
     let dialler = world.enrol(b)

@@ -24,6 +24,7 @@ final class BrokerSession {
   private(set) lazy var introductions = Introductions(core)
   private(set) lazy var watches = BrokerWatches(core)
   private(set) lazy var registration = BrokerRegistration(core)
+  private(set) lazy var traffic = TrafficReport(core)
   /// For processes of this app that have not opened the container; nil when this one does not register.
   private var presence: Presence?
   private(set) var lastFailure: ServicesError? { didSet { show() } }
@@ -326,6 +327,7 @@ final class BrokerSession {
       }
       // It may have waited to be approved for long.
       if enrolledState != core.state { tellState() }
+      traffic.setWanted(enrolled.trafficIsWanted)
       if registration.isTakenBack { isConnected() } else { registration.begin() }
     case .answer(let answer): take(answer)
     case .introduction(let introduction) where phase == .up || phase == .registering:
@@ -339,6 +341,7 @@ final class BrokerSession {
     case .providersChanged(let change): watches.take(change)
     case .frontChanged(let change): setFront(change.isInFront)
     case .policy(let policy): core.take(policy)
+    case .trafficWanted(let message): traffic.setWanted(message.isWanted)
     case .forgotten(let message):
       forgottenCount = message.count
       wasForgotten(message.appID)
@@ -479,6 +482,7 @@ final class BrokerSession {
     lastFailure = error
     introductions.end()
     watches.connectionEnded()
+    traffic.setWanted(false)
     setFront(false)
     if Self.isFinal(fault) { hasGivenUp = true }
     failures += 1
@@ -551,7 +555,7 @@ final class BrokerSession {
   // MARK: Deadlines
 
   var nextDeadline: UInt64? {
-    [phase == .down ? retryAt : nil, registration.retryAt, introductions.nextDeadline]
+    [phase == .down ? retryAt : nil, registration.retryAt, introductions.nextDeadline, traffic.nextDeadline]
       .compactMap(\.self).min()
   }
 
@@ -559,6 +563,7 @@ final class BrokerSession {
     if phase == .down, let retryAt, now >= retryAt { connect() }
     introductions.tick(now)
     registration.tick(now)
+    traffic.tick(now)
   }
 
   // MARK: Front

@@ -33,7 +33,7 @@ struct ArrivalNews {
   func tellArrival(_ delivery: IncomingDelivery, waitsFor reason: WireDeliveryWaiting.Reason?) {
     let offer = delivery.offer
     let reason = reason.flatMap { IncomingTransfer.WaitReason($0) }
-    defer { peer.core.messageWatchers.yield(()) }
+    defer { peer.core.messagesChanged() }
     if let transfer = delivery.transfer { return transfer.setWaits(for: reason) }
     guard offer.fileCount > 0, let request = offer.requestID else { return }
     let transfer = IncomingTransfer(

@@ -94,7 +94,7 @@ final class DeliveredMessages {
     removed.remove(arrival)
     runtime.endQueued(arrival)
     claimNext(after: arrival)
-    core.messageWatchers.yield(())
+    core.messagesChanged()
   }
 
   // MARK: To whom they go

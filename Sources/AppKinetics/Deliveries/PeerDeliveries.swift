@@ -70,7 +70,7 @@ final class PeerDeliveries {
     if machine.isMoving, !wasMoving { peer.awaitsDeliveries() }
     if machine.isConnected { waitReason = machine.waitReason }
     act(outputs)
-    peer.core.messageWatchers.yield(())
+    peer.core.messagesChanged()
   }
 
   private func act(_ outputs: [DeliveryOutput]) {
@@ -186,7 +186,7 @@ final class PeerDeliveries {
   /// The broker waits with an introduction: until the app is unlocked, or until it has started.
   func dialWaits(isLocked: Bool) {
     waitReason = isLocked ? .unlock : nil
-    peer.core.messageWatchers.yield(())
+    peer.core.messagesChanged()
   }
 
   /// There is no channel to the app: what waits in the outbox goes on waiting, unless it cannot help.

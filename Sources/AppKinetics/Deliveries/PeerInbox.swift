@@ -58,6 +58,14 @@ final class PeerInbox {
     discardingCount == 0 && charges.waitingCallbackCount == 0 && !arriving.values.contains { $0.isUnderWay }
   }
 
+  /// Counts the messages with files that the app was told of.
+  func add(to way: inout WireTraffic.Way) {
+    for transfer in arriving.values.compactMap(\.transfer) {
+      way.add(
+        byteCount: transfer.byteCount, bytesDone: transfer.bytesDone, waits: transfer.waitsFor != nil)
+    }
+  }
+
   /// Nothing is written to the container after this.
   func stop(_ parts: DispatchGroup) {
     parts.enter()

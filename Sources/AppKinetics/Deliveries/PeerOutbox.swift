@@ -135,6 +135,15 @@ final class PeerOutbox {
     return states
   }
 
+  /// Counts the messages. One of which nothing is known waits.
+  func add(to way: inout WireTraffic.Way) {
+    let states = states
+    for delivery in outgoing.values {
+      let isUnderWay = if case .underWay? = states[delivery.entry.number] { true } else { false }
+      way.add(byteCount: delivery.entry.byteCount, bytesDone: delivery.bytesDone, waits: !isUnderWay)
+    }
+  }
+
   /// A reply to the request is on its way.
   func answers(_ request: Identifier) -> Bool {
     outgoing.values.contains { $0.isReply && $0.request == request }
@@ -429,7 +438,7 @@ final class PeerOutbox {
     if end == .committed { sent(of: id)?.didNotCancel() }
     let ended = outgoing.removeValue(forKey: id)
     if delivery.isReply { chargeReply(-1) }
-    peer.core.messageWatchers.yield(())
+    peer.core.messagesChanged()
     for body in ended?.whenEnded ?? [] { body(end) }
     for body in ended?.afterwards ?? [] { body(peer) }
     // An earlier process of the receiver may have had it, and have said that it does not reply.

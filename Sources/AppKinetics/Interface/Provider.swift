@@ -1,6 +1,6 @@
 public import Foundation
 public import ServiceValues
-import ServiceWire
+package import ServiceWire
 
 /// Who uses a service: a program of the user, or a server behind it.
 public enum ServiceType: Sendable, Hashable {
@@ -32,6 +32,34 @@ public struct Provider: Sendable, Hashable {
     case hidden
   }
 
+  /// Messages with files that an app has on their way, as it says: how many, and nothing of what is in them.
+  public struct Traffic: Sendable, Hashable {
+    /// One direction.
+    public struct Way: Sendable, Hashable {
+      /// The number of messages.
+      public var count: UInt64
+      /// Of them, those of which nothing moves now.
+      public var waitingCount: UInt64
+      /// Of all files.
+      public var byteCount: UInt64
+      /// Of all files, that the receiver has.
+      public var bytesDone: UInt64
+
+      init(_ wire: WireTraffic.Way) {
+        (count, byteCount) = (wire.count, wire.byteCount)
+        // It is another app's word.
+        (waitingCount, bytesDone) = (min(wire.waitingCount, count), min(wire.bytesDone, byteCount))
+      }
+    }
+
+    /// To other apps.
+    public var sent: Way
+    /// From other apps.
+    public var arriving: Way
+
+    package init(_ wire: WireTraffic) { (sent, arriving) = (Way(wire.sent), Way(wire.arriving)) }
+  }
+
   /// Its address.
   public var application: ApplicationID
   /// Whether it is the app that asked.
@@ -55,6 +83,8 @@ public struct Provider: Sendable, Hashable {
   public var isInFront: Bool
   /// Whether the broker knows a program that starts it when it does not run.
   public var isInstalled: Bool
+  /// What the app has on its way; nil unless the app that asks is the launcher (``ApplicationID/launcher``), and for an app that says nothing.
+  public var traffic: Traffic?
 
   /// Nil for what is no app.
   init?(_ wire: WireProvider, askedBy own: ApplicationID) {
@@ -86,6 +116,7 @@ public struct Provider: Sendable, Hashable {
       case .notRunning, .UNRECOGNIZED: .notRunning
       }
     (isInFront, isInstalled) = (wire.isInFront, wire.isInstalled)
+    traffic = wire.hasTraffic ? Traffic(wire.traffic) : nil
   }
 
   /// The servers in the order in which to try them, until one connects: by priority, 1 first, and those of one

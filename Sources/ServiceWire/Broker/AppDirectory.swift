@@ -84,6 +84,9 @@ struct AppDirectory: Sendable {
       $0.state = isShown ? presence.state(of: appID) : .hidden
       $0.isInFront = isShown && presence.front == appID
       $0.isInstalled = records.mayBeStarted(appID)
+      if asker?.appID == ApplicationID.launcher.text, let traffic = presence.running[appID]?.traffic {
+        $0.traffic = traffic
+      }
     }
   }
 

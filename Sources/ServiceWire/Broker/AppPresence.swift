@@ -1,3 +1,5 @@
+import ServiceValues
+
 /// Which apps run, and which of them is in front. The app in front is always one that runs.
 struct AppPresence: Sendable {
   struct Running: Sendable {
@@ -8,6 +10,8 @@ struct AppPresence: Sendable {
     let standsIn: Bool
     /// Its container is locked, and a process that stands in for the app takes its place.
     fileprivate(set) var givesWay = false
+    /// What it has on its way, as it says while the launcher runs.
+    fileprivate(set) var traffic: WireTraffic?
     /// When connections of the app took the place of earlier ones, the last times.
     fileprivate(set) var replacements: [UInt64] = []
     /// The apps of which it was told over this connection that they wait for it, since it ran last.
@@ -50,6 +54,18 @@ struct AppPresence: Sendable {
     running[appID]?.state = state
     if state == .running { running[appID]?.waitingPeers = [] }
   }
+
+  /// Whether the launcher runs, which is shown what all apps have on their way.
+  var hasLauncher: Bool { running[ApplicationID.launcher.text]?.standsIn == false }
+
+  /// Returns whether this is another one than before.
+  mutating func setTraffic(_ traffic: WireTraffic, of appID: String) -> Bool {
+    guard hasLauncher, running[appID]?.traffic != traffic else { return false }
+    running[appID]?.traffic = traffic
+    return true
+  }
+
+  mutating func forgetTraffic() { for appID in running.keys { running[appID]?.traffic = nil } }
 
   mutating func setGivesWay(_ givesWay: Bool, _ appID: String) { running[appID]?.givesWay = givesWay }
 

@@ -85,6 +85,7 @@ extension BrokerState {
       $0.version = min(enrol.version, Self.versionMax)
       if standsIn { return }
       $0.policy = records.policy.concerning(appID)
+      $0.trafficIsWanted = presence.hasLauncher
       $0.forgottenCount = records.forgotten.count
       guard enrol.hasForgottenCount else { return }
       if let forgotten = records.forgotten.since(enrol.forgottenCount) {
@@ -112,6 +113,7 @@ extension BrokerState {
     answers.append(.require(.app(appID)))
     answers.send(to: number) { $0.enrolled = answer }
     if presence.front == appID { answers.send(to: number) { $0.frontChanged.isInFront = true } }
+    if appID == ApplicationID.launcher.text { tellTrafficIsWanted() }
     tellNews(of: appID, from: new.origin, now: now)
     startIsOver(of: appID, now: now)
     tellWhoWaits(for: appID)

@@ -4,10 +4,11 @@ extension BrokerState {
     _ target: String, from asker: String, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64
   ) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
-    guard presence.front == asker else { throw .answer(.notInFront) }
+    let wish = FrontChanges.Wish(question: question, asker: asker, appID: target)
+    guard wish.isChoice || presence.front == asker else { throw .answer(.notInFront) }
     guard target != asker else { return answers.done(question) }
     if let code = records.refusal(of: asker, target) { throw .answer(code) }
-    try carryOut(FrontChanges.Wish(question: question, asker: asker, appID: target), owner, now: now)
+    try carryOut(wish, owner, now: now)
   }
 
   /// The user's choice.
@@ -24,7 +25,7 @@ extension BrokerState {
   ) throws(BrokerRefusal) {
     let absent = presence.mayBeInFront(wish.appID) ? nil : wish.appID
     if let absent, !records.mayBeStarted(absent) { throw .answer(.applicationNotFound) }
-    if wish.asker == nil {
+    if wish.isChoice {
       dials.refuseFrontDials(&answers)
       frontChanges.refuseApps(&answers)
     }

@@ -81,10 +81,23 @@ extension BrokerState {
       presence.setState(message.state, of: appID)
       tellNews(of: appID, from: connection.origin, now: now)
       continueDials(to: appID, now: now)
+    case .traffic(let traffic):
+      answers.done(question)
+      guard presence.setTraffic(try traffic.checked(), of: appID) else { return }
+      tellNews(of: appID, from: connection.origin, now: now)
     case .leave:
       try registrations.chargeChange(of: appID, from: connection.origin, now: now)
       leave(appID, question)
     default: try answer(question, kind)
+    }
+  }
+
+  /// The launcher has come or gone.
+  mutating func tellTrafficIsWanted() {
+    let isWanted = presence.hasLauncher
+    if !isWanted { presence.forgetTraffic() }
+    for (_, number) in presence.connections {
+      answers.send(to: number) { $0.trafficWanted.isWanted = isWanted }
     }
   }
 

@@ -28,10 +28,7 @@ package struct BrokerState: Sendable {
   var frontChanges: FrontChanges
   var dials: WaitingDials
   var registrations: Allowances
-  /// Of what watchers are told of an app.
-  var news: Allowances
-  /// Apps of which watchers are told when their allowance is there again, in their order.
-  private(set) var lateNews: [(appID: String, origin: BrokerOrigin)] = []
+  var news: AppNews
   /// Behind the numbers by which apps know sandboxes: the same as long as the broker has its key, so that a sandbox has one number, and
   /// what an app keeps for it one sum, also after the broker has started anew.
   let originSecret: [UInt8]
@@ -60,7 +57,7 @@ package struct BrokerState: Sendable {
     frontChanges = FrontChanges(limits: limits)
     dials = WaitingDials(limits: limits)
     registrations = Allowances(limits: limits)
-    news = Allowances(limits: limits)
+    news = AppNews(limits: limits)
   }
 
   package var connectionCount: Int { connections.count }
@@ -127,6 +124,7 @@ package struct BrokerState: Sendable {
     frontChanges.remove(asker: number)
     dials.remove(dialler: number)
     guard let appID = connection.appID, presence.end(appID, number) else { return }
+    if appID == ApplicationID.launcher.text { tellTrafficIsWanted() }
     // Dials that waited for its unlocking: it is not there any more.
     dials.refuse(appID, .applicationNotFound, &answers) { $0.isRunning }
     feeds.noteChange(of: appID, &answers)
@@ -134,7 +132,7 @@ package struct BrokerState: Sendable {
 
   /// Whether ``tick(now:)`` will have something to do.
   package var hasDeadlines: Bool {
-    !registrations.isEmpty || !lateNews.isEmpty || !dials.isEmpty || frontChanges.isAsked
+    !registrations.isEmpty || !news.isEmpty || !dials.isEmpty || frontChanges.isAsked
       || connections.hasBeginning
   }
 
@@ -142,7 +140,7 @@ package struct BrokerState: Sendable {
   package mutating func tick(now: UInt64) -> [BrokerOutput] {
     for number in connections.overdue(now: now) { close(number, .timedOut) }
     registrations.tick(now: now)
-    tellLateNews(now: now)
+    for appID in news.takeLate(now: now) { feeds.noteChange(of: appID, &answers) }
     dials.endStarts(now: now, &answers)
     startNext(now: now)
     dials.refuseOverdue(now: now, &answers)
@@ -153,32 +151,9 @@ package struct BrokerState: Sendable {
     return answers.takeOutputs()
   }
 
-  // MARK: News
-
-  /// The app is here, or in another state. Watchers are sent all that they want to know of it, which may be much more than it said: who does
-  /// this again and again is told of once a second, as it is then.
+  /// The app is here, or in another state.
   mutating func tellNews(of appID: String, from origin: BrokerOrigin, now: UInt64) {
-    news.tick(now: now)
-    if lateNews.contains(where: { $0.appID == appID }) { return }
-    // Behind those with whom it shares the allowance.
-    let isBehind = origin != .plain && lateNews.contains { $0.origin == origin }
-    guard !isBehind, news.charge(appID, from: origin, now: now) else {
-      return lateNews.append((appID, origin))
-    }
-    feeds.noteChange(of: appID, &answers)
-  }
-
-  private mutating func tellLateNews(now: UInt64) {
-    news.tick(now: now)
-    let late = lateNews
-    lateNews = []
-    for (appID, origin) in late {
-      if news.charge(appID, from: origin, now: now) {
-        feeds.noteChange(of: appID, &answers)
-      } else {
-        lateNews.append((appID, origin))
-      }
-    }
+    if news.mayTell(of: appID, from: origin, now: now) { feeds.noteChange(of: appID, &answers) }
   }
 
   // MARK: Receiving

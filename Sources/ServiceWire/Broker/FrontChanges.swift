@@ -4,10 +4,13 @@ import ServiceValues
 struct FrontChanges: Sendable {
   struct Wish: Sendable {
     let question: BrokerQuestion
-    /// The app that asks; nil for the user, whose wishes go before those of apps.
+    /// The app that asks; nil for the user.
     let asker: String?
     /// The app to bring to front; nil for none.
     let appID: String?
+
+    /// The user's choice, at the launcher or elsewhere: it goes before the wishes of apps.
+    var isChoice: Bool { asker == nil || asker == ApplicationID.launcher.text }
   }
 
   private struct Asked {
@@ -29,14 +32,14 @@ struct FrontChanges: Sendable {
 
   /// Queues a wish. A wish of the user refuses all waiting wishes of apps.
   mutating func add(_ wish: Wish, _ answers: inout BrokerAnswers) {
-    if wish.asker == nil { refuseApps(&answers) }
+    if wish.isChoice { refuseApps(&answers) }
     wishes.append(wish)
   }
 
   /// The user has chosen: what apps wish for waits no longer.
   mutating func refuseApps(_ answers: inout BrokerAnswers) {
-    for other in wishes where other.asker != nil { answers.fail(other.question, .frontRefused) }
-    wishes.removeAll { $0.asker != nil }
+    for other in wishes where !other.isChoice { answers.fail(other.question, .frontRefused) }
+    wishes.removeAll { !$0.isChoice }
   }
 
   /// Drops the waiting wishes of a connection that has ended.
@@ -66,7 +69,7 @@ struct FrontChanges: Sendable {
   ) -> ServicesError.Code? {
     guard let appID = wish.appID else { return nil }
     if let asker = wish.asker {
-      if presence.front != asker { return .notInFront }
+      if !wish.isChoice, presence.front != asker { return .notInFront }
       if policy.denies(asker, appID) { return .notAllowed }
     }
     return presence.mayBeInFront(appID) ? nil : .applicationNotFound
@@ -79,7 +82,7 @@ struct FrontChanges: Sendable {
     asked = nil
     let (wish, previous) = (ended.wish, ended.previous)
     return (
-      wish, (wish.asker == nil || presence.front == previous) && presence.mayBeInFront(wish.appID)
+      wish, (wish.isChoice || presence.front == previous) && presence.mayBeInFront(wish.appID)
     )
   }
 

@@ -561,6 +561,14 @@ package nonisolated struct WireBrokerMessage: Sendable {
     set {kind = .peerWaits(newValue)}
   }
 
+  package var trafficWanted: WireTrafficWanted {
+    get {
+      if case .trafficWanted(let v)? = kind {return v}
+      return WireTrafficWanted()
+    }
+    set {kind = .trafficWanted(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -580,6 +588,7 @@ package nonisolated struct WireBrokerMessage: Sendable {
     case forgotten(WireForgotten)
     case pending(WirePending)
     case peerWaits(WirePeerWaits)
+    case trafficWanted(WireTrafficWanted)
 
   }
 
@@ -683,6 +692,9 @@ package nonisolated struct WireEnrolled: Sendable {
   /// Connections of this app have taken each other's place three times within a minute: a copy of it runs.
   package var isDuplicated: Bool = false
 
+  /// As TrafficWanted says.
+  package var trafficIsWanted: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -780,6 +792,14 @@ package nonisolated struct WireQuestion: Sendable {
     set {kind = .leave(newValue)}
   }
 
+  package var traffic: WireTraffic {
+    get {
+      if case .traffic(let v)? = kind {return v}
+      return WireTraffic()
+    }
+    set {kind = .traffic(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -793,6 +813,7 @@ package nonisolated struct WireQuestion: Sendable {
     case state(WireState)
     case administer(WireAdminister)
     case leave(WireLeave)
+    case traffic(WireTraffic)
 
   }
 
@@ -1064,31 +1085,138 @@ package nonisolated struct WireUnwatch: Sendable {
   package init() {}
 }
 
-package nonisolated struct WireProvider: Sendable {
+package nonisolated struct WireProvider: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var appID: String = String()
+  package var appID: String {
+    get {_storage._appID}
+    set {_uniqueStorage()._appID = newValue}
+  }
 
-  package var name: String = String()
+  package var name: String {
+    get {_storage._name}
+    set {_uniqueStorage()._name = newValue}
+  }
 
-  package var entitlementID: String = String()
+  package var entitlementID: String {
+    get {_storage._entitlementID}
+    set {_uniqueStorage()._entitlementID = newValue}
+  }
 
-  package var entitlementVersion: String = String()
+  package var entitlementVersion: String {
+    get {_storage._entitlementVersion}
+    set {_uniqueStorage()._entitlementVersion = newValue}
+  }
 
-  package var icon: Data = Data()
+  package var icon: Data {
+    get {_storage._icon}
+    set {_uniqueStorage()._icon = newValue}
+  }
 
-  package var services: [WireService] = []
+  package var services: [WireService] {
+    get {_storage._services}
+    set {_uniqueStorage()._services = newValue}
+  }
 
-  package var state: WireAppState = .notRunning
+  package var state: WireAppState {
+    get {_storage._state}
+    set {_uniqueStorage()._state = newValue}
+  }
 
-  package var isInFront: Bool = false
+  package var isInFront: Bool {
+    get {_storage._isInFront}
+    set {_uniqueStorage()._isInFront = newValue}
+  }
 
-  package var servers: [WireAppServer] = []
+  package var servers: [WireAppServer] {
+    get {_storage._servers}
+    set {_uniqueStorage()._servers = newValue}
+  }
 
   /// The broker knows a program that starts it.
-  package var isInstalled: Bool = false
+  package var isInstalled: Bool {
+    get {_storage._isInstalled}
+    set {_uniqueStorage()._isInstalled = newValue}
+  }
+
+  /// To the launcher alone; not set when the app has said nothing.
+  package var traffic: WireTraffic {
+    get {_storage._traffic ?? WireTraffic()}
+    set {_uniqueStorage()._traffic = newValue}
+  }
+  /// Returns true if `traffic` has been explicitly set.
+  package var hasTraffic: Bool {_storage._traffic != nil}
+  /// Clears the value of `traffic`. Subsequent reads from it will return its default value.
+  package mutating func clearTraffic() {_uniqueStorage()._traffic = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _storage = _StorageClass.defaultInstance
+}
+
+/// The messages with files that an app has on their way.
+package nonisolated struct WireTraffic: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var sent: WireTraffic.Way {
+    get {_sent ?? WireTraffic.Way()}
+    set {_sent = newValue}
+  }
+  /// Returns true if `sent` has been explicitly set.
+  package var hasSent: Bool {self._sent != nil}
+  /// Clears the value of `sent`. Subsequent reads from it will return its default value.
+  package mutating func clearSent() {self._sent = nil}
+
+  package var arriving: WireTraffic.Way {
+    get {_arriving ?? WireTraffic.Way()}
+    set {_arriving = newValue}
+  }
+  /// Returns true if `arriving` has been explicitly set.
+  package var hasArriving: Bool {self._arriving != nil}
+  /// Clears the value of `arriving`. Subsequent reads from it will return its default value.
+  package mutating func clearArriving() {self._arriving = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated struct Way: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var count: UInt64 = 0
+
+    /// Of them, those of which nothing moves now.
+    package var waitingCount: UInt64 = 0
+
+    /// Of all files.
+    package var byteCount: UInt64 = 0
+
+    package var bytesDone: UInt64 = 0
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package init() {}
+
+  fileprivate var _sent: WireTraffic.Way? = nil
+  fileprivate var _arriving: WireTraffic.Way? = nil
+}
+
+/// Whether the app is to send its Traffic when that has changed.
+package nonisolated struct WireTrafficWanted: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var isWanted: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1562,67 +1690,57 @@ package nonisolated struct WireInstall: Sendable {
   fileprivate var _program: WireProgram? = nil
 }
 
-package nonisolated struct WireApp: @unchecked Sendable {
+package nonisolated struct WireApp: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   package var provider: WireProvider {
-    get {_storage._provider ?? WireProvider()}
-    set {_uniqueStorage()._provider = newValue}
+    get {_provider ?? WireProvider()}
+    set {_provider = newValue}
   }
   /// Returns true if `provider` has been explicitly set.
-  package var hasProvider: Bool {_storage._provider != nil}
+  package var hasProvider: Bool {self._provider != nil}
   /// Clears the value of `provider`. Subsequent reads from it will return its default value.
-  package mutating func clearProvider() {_uniqueStorage()._provider = nil}
+  package mutating func clearProvider() {self._provider = nil}
 
   /// Not set: it never enrolled, and waits for nothing.
   package var identity: WireIdentity {
-    get {_storage._identity ?? WireIdentity()}
-    set {_uniqueStorage()._identity = newValue}
+    get {_identity ?? WireIdentity()}
+    set {_identity = newValue}
   }
   /// Returns true if `identity` has been explicitly set.
-  package var hasIdentity: Bool {_storage._identity != nil}
+  package var hasIdentity: Bool {self._identity != nil}
   /// Clears the value of `identity`. Subsequent reads from it will return its default value.
-  package mutating func clearIdentity() {_uniqueStorage()._identity = nil}
+  package mutating func clearIdentity() {self._identity = nil}
 
-  package var isRegistered: Bool {
-    get {_storage._isRegistered}
-    set {_uniqueStorage()._isRegistered = newValue}
-  }
+  package var isRegistered: Bool = false
 
-  package var process: Int32 {
-    get {_storage._process}
-    set {_uniqueStorage()._process = newValue}
-  }
+  package var process: Int32 = 0
 
   /// Not set: an administrator has said nothing of it.
   package var program: WireProgram {
-    get {_storage._program ?? WireProgram()}
-    set {_uniqueStorage()._program = newValue}
+    get {_program ?? WireProgram()}
+    set {_program = newValue}
   }
   /// Returns true if `program` has been explicitly set.
-  package var hasProgram: Bool {_storage._program != nil}
+  package var hasProgram: Bool {self._program != nil}
   /// Clears the value of `program`. Subsequent reads from it will return its default value.
-  package mutating func clearProgram() {_uniqueStorage()._program = nil}
+  package mutating func clearProgram() {self._program = nil}
 
   /// The broker cannot read what it knows of the app: nobody enrols with its id.
-  package var isDamaged: Bool {
-    get {_storage._isDamaged}
-    set {_uniqueStorage()._isDamaged = newValue}
-  }
+  package var isDamaged: Bool = false
 
   /// The broker can read neither the app's program nor the key approved for it.
-  package var isProgramDamaged: Bool {
-    get {_storage._isProgramDamaged}
-    set {_uniqueStorage()._isProgramDamaged = newValue}
-  }
+  package var isProgramDamaged: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
-  fileprivate var _storage = _StorageClass.defaultInstance
+  fileprivate var _provider: WireProvider? = nil
+  fileprivate var _identity: WireIdentity? = nil
+  fileprivate var _program: WireProgram? = nil
 }
 
 package nonisolated struct WireIdentity: Sendable {
@@ -3120,7 +3238,7 @@ nonisolated extension WireFailure: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".BrokerMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0\u{1}pending\0\u{3}peer_waits\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}goodbye\0\u{2}\u{9}enrol\0\u{1}attend\0\u{1}question\0\u{2}\u{8}enrolled\0\u{1}answer\0\u{1}introduction\0\u{1}waiting\0\u{3}providers_changed\0\u{3}front_changed\0\u{1}policy\0\u{1}forgotten\0\u{1}pending\0\u{3}peer_waits\0\u{3}traffic_wanted\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3310,6 +3428,19 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
           self.kind = .peerWaits(v)
         }
       }()
+      case 30: try {
+        var v: WireTrafficWanted?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .trafficWanted(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .trafficWanted(v)
+        }
+      }()
       default: break
       }
     }
@@ -3376,6 +3507,10 @@ nonisolated extension WireBrokerMessage: SwiftProtobuf.Message, SwiftProtobuf._M
     case .peerWaits?: try {
       guard case .peerWaits(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 29)
+    }()
+    case .trafficWanted?: try {
+      guard case .trafficWanted(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 30)
     }()
     case nil: break
     }
@@ -3514,7 +3649,7 @@ nonisolated extension WirePending: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Enrolled"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0\u{1}forgotten\0\u{3}forgotten_count\0\u{3}forgot_others\0\u{3}is_duplicated\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}policy\0\u{1}forgotten\0\u{3}forgotten_count\0\u{3}forgot_others\0\u{3}is_duplicated\0\u{3}traffic_is_wanted\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3528,6 +3663,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.forgottenCount) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.forgotOthers) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.isDuplicated) }()
+      case 7: try { try decoder.decodeSingularBoolField(value: &self.trafficIsWanted) }()
       default: break
       }
     }
@@ -3556,6 +3692,9 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.isDuplicated != false {
       try visitor.visitSingularBoolField(value: self.isDuplicated, fieldNumber: 6)
     }
+    if self.trafficIsWanted != false {
+      try visitor.visitSingularBoolField(value: self.trafficIsWanted, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3566,6 +3705,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.forgottenCount != rhs.forgottenCount {return false}
     if lhs.forgotOthers != rhs.forgotOthers {return false}
     if lhs.isDuplicated != rhs.isDuplicated {return false}
+    if lhs.trafficIsWanted != rhs.trafficIsWanted {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3573,7 +3713,7 @@ nonisolated extension WireEnrolled: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Question"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}administer\0\u{1}leave\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{2}\u{9}register\0\u{1}unregister\0\u{1}find\0\u{1}watch\0\u{1}unwatch\0\u{1}connect\0\u{3}bring_to_front\0\u{1}state\0\u{1}administer\0\u{1}leave\0\u{1}traffic\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3712,6 +3852,19 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
           self.kind = .leave(v)
         }
       }()
+      case 20: try {
+        var v: WireTraffic?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .traffic(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .traffic(v)
+        }
+      }()
       default: break
       }
     }
@@ -3765,6 +3918,10 @@ nonisolated extension WireQuestion: SwiftProtobuf.Message, SwiftProtobuf._Messag
     case .leave?: try {
       guard case .leave(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
+    }()
+    case .traffic?: try {
+      guard case .traffic(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
     }()
     case nil: break
     }
@@ -4261,7 +4418,147 @@ nonisolated extension WireUnwatch: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Provider"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0\u{1}servers\0\u{3}is_installed\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}entitlement_id\0\u{3}entitlement_version\0\u{1}icon\0\u{1}services\0\u{1}state\0\u{3}is_in_front\0\u{1}servers\0\u{3}is_installed\0\u{1}traffic\0")
+
+  fileprivate class _StorageClass {
+    var _appID: String = String()
+    var _name: String = String()
+    var _entitlementID: String = String()
+    var _entitlementVersion: String = String()
+    var _icon: Data = Data()
+    var _services: [WireService] = []
+    var _state: WireAppState = .notRunning
+    var _isInFront: Bool = false
+    var _servers: [WireAppServer] = []
+    var _isInstalled: Bool = false
+    var _traffic: WireTraffic? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _appID = source._appID
+      _name = source._name
+      _entitlementID = source._entitlementID
+      _entitlementVersion = source._entitlementVersion
+      _icon = source._icon
+      _services = source._services
+      _state = source._state
+      _isInFront = source._isInFront
+      _servers = source._servers
+      _isInstalled = source._isInstalled
+      _traffic = source._traffic
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._appID) }()
+        case 2: try { try decoder.decodeSingularStringField(value: &_storage._name) }()
+        case 3: try { try decoder.decodeSingularStringField(value: &_storage._entitlementID) }()
+        case 4: try { try decoder.decodeSingularStringField(value: &_storage._entitlementVersion) }()
+        case 5: try { try decoder.decodeSingularBytesField(value: &_storage._icon) }()
+        case 6: try { try decoder.decodeRepeatedMessageField(value: &_storage._services) }()
+        case 7: try { try decoder.decodeSingularEnumField(value: &_storage._state) }()
+        case 8: try { try decoder.decodeSingularBoolField(value: &_storage._isInFront) }()
+        case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._servers) }()
+        case 10: try { try decoder.decodeSingularBoolField(value: &_storage._isInstalled) }()
+        case 11: try { try decoder.decodeSingularMessageField(value: &_storage._traffic) }()
+        default: break
+        }
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._appID.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._appID, fieldNumber: 1)
+      }
+      if !_storage._name.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._name, fieldNumber: 2)
+      }
+      if !_storage._entitlementID.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._entitlementID, fieldNumber: 3)
+      }
+      if !_storage._entitlementVersion.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._entitlementVersion, fieldNumber: 4)
+      }
+      if !_storage._icon.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._icon, fieldNumber: 5)
+      }
+      if !_storage._services.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._services, fieldNumber: 6)
+      }
+      if _storage._state != .notRunning {
+        try visitor.visitSingularEnumField(value: _storage._state, fieldNumber: 7)
+      }
+      if _storage._isInFront != false {
+        try visitor.visitSingularBoolField(value: _storage._isInFront, fieldNumber: 8)
+      }
+      if !_storage._servers.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._servers, fieldNumber: 9)
+      }
+      if _storage._isInstalled != false {
+        try visitor.visitSingularBoolField(value: _storage._isInstalled, fieldNumber: 10)
+      }
+      try { if let v = _storage._traffic {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      } }()
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireProvider, rhs: WireProvider) -> Bool {
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._appID != rhs_storage._appID {return false}
+        if _storage._name != rhs_storage._name {return false}
+        if _storage._entitlementID != rhs_storage._entitlementID {return false}
+        if _storage._entitlementVersion != rhs_storage._entitlementVersion {return false}
+        if _storage._icon != rhs_storage._icon {return false}
+        if _storage._services != rhs_storage._services {return false}
+        if _storage._state != rhs_storage._state {return false}
+        if _storage._isInFront != rhs_storage._isInFront {return false}
+        if _storage._servers != rhs_storage._servers {return false}
+        if _storage._isInstalled != rhs_storage._isInstalled {return false}
+        if _storage._traffic != rhs_storage._traffic {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireTraffic: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Traffic"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}sent\0\u{1}arriving\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4269,66 +4566,105 @@ nonisolated extension WireProvider: SwiftProtobuf.Message, SwiftProtobuf._Messag
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.name) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.entitlementID) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.entitlementVersion) }()
-      case 5: try { try decoder.decodeSingularBytesField(value: &self.icon) }()
-      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
-      case 7: try { try decoder.decodeSingularEnumField(value: &self.state) }()
-      case 8: try { try decoder.decodeSingularBoolField(value: &self.isInFront) }()
-      case 9: try { try decoder.decodeRepeatedMessageField(value: &self.servers) }()
-      case 10: try { try decoder.decodeSingularBoolField(value: &self.isInstalled) }()
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._sent) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._arriving) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.appID.isEmpty {
-      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._sent {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try { if let v = self._arriving {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireTraffic, rhs: WireTraffic) -> Bool {
+    if lhs._sent != rhs._sent {return false}
+    if lhs._arriving != rhs._arriving {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireTraffic.Way: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = WireTraffic.protoMessageName + ".Way"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}count\0\u{3}waiting_count\0\u{3}byte_count\0\u{3}bytes_done\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.count) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.waitingCount) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.byteCount) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.bytesDone) }()
+      default: break
+      }
     }
-    if !self.name.isEmpty {
-      try visitor.visitSingularStringField(value: self.name, fieldNumber: 2)
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.count != 0 {
+      try visitor.visitSingularUInt64Field(value: self.count, fieldNumber: 1)
     }
-    if !self.entitlementID.isEmpty {
-      try visitor.visitSingularStringField(value: self.entitlementID, fieldNumber: 3)
+    if self.waitingCount != 0 {
+      try visitor.visitSingularUInt64Field(value: self.waitingCount, fieldNumber: 2)
     }
-    if !self.entitlementVersion.isEmpty {
-      try visitor.visitSingularStringField(value: self.entitlementVersion, fieldNumber: 4)
+    if self.byteCount != 0 {
+      try visitor.visitSingularUInt64Field(value: self.byteCount, fieldNumber: 3)
     }
-    if !self.icon.isEmpty {
-      try visitor.visitSingularBytesField(value: self.icon, fieldNumber: 5)
-    }
-    if !self.services.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.services, fieldNumber: 6)
-    }
-    if self.state != .notRunning {
-      try visitor.visitSingularEnumField(value: self.state, fieldNumber: 7)
-    }
-    if self.isInFront != false {
-      try visitor.visitSingularBoolField(value: self.isInFront, fieldNumber: 8)
-    }
-    if !self.servers.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.servers, fieldNumber: 9)
-    }
-    if self.isInstalled != false {
-      try visitor.visitSingularBoolField(value: self.isInstalled, fieldNumber: 10)
+    if self.bytesDone != 0 {
+      try visitor.visitSingularUInt64Field(value: self.bytesDone, fieldNumber: 4)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: WireProvider, rhs: WireProvider) -> Bool {
-    if lhs.appID != rhs.appID {return false}
-    if lhs.name != rhs.name {return false}
-    if lhs.entitlementID != rhs.entitlementID {return false}
-    if lhs.entitlementVersion != rhs.entitlementVersion {return false}
-    if lhs.icon != rhs.icon {return false}
-    if lhs.services != rhs.services {return false}
-    if lhs.state != rhs.state {return false}
-    if lhs.isInFront != rhs.isInFront {return false}
-    if lhs.servers != rhs.servers {return false}
-    if lhs.isInstalled != rhs.isInstalled {return false}
+  package static func ==(lhs: WireTraffic.Way, rhs: WireTraffic.Way) -> Bool {
+    if lhs.count != rhs.count {return false}
+    if lhs.waitingCount != rhs.waitingCount {return false}
+    if lhs.byteCount != rhs.byteCount {return false}
+    if lhs.bytesDone != rhs.bytesDone {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireTrafficWanted: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".TrafficWanted"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}is_wanted\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBoolField(value: &self.isWanted) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.isWanted != false {
+      try visitor.visitSingularBoolField(value: self.isWanted, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: WireTrafficWanted, rhs: WireTrafficWanted) -> Bool {
+    if lhs.isWanted != rhs.isWanted {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -5150,109 +5486,61 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
   package static let protoMessageName: String = _protobuf_package + ".App"
   package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}provider\0\u{1}identity\0\u{3}is_registered\0\u{1}process\0\u{1}program\0\u{3}is_damaged\0\u{3}is_program_damaged\0")
 
-  fileprivate class _StorageClass {
-    var _provider: WireProvider? = nil
-    var _identity: WireIdentity? = nil
-    var _isRegistered: Bool = false
-    var _process: Int32 = 0
-    var _program: WireProgram? = nil
-    var _isDamaged: Bool = false
-    var _isProgramDamaged: Bool = false
-
-      // This property is used as the initial default value for new instances of the type.
-      // The type itself is protecting the reference to its storage via CoW semantics.
-      // This will force a copy to be made of this reference when the first mutation occurs;
-      // hence, it is safe to mark this as `nonisolated(unsafe)`.
-      static nonisolated(unsafe) let defaultInstance = _StorageClass()
-
-    private init() {}
-
-    init(copying source: _StorageClass) {
-      _provider = source._provider
-      _identity = source._identity
-      _isRegistered = source._isRegistered
-      _process = source._process
-      _program = source._program
-      _isDamaged = source._isDamaged
-      _isProgramDamaged = source._isProgramDamaged
-    }
-  }
-
-  fileprivate mutating func _uniqueStorage() -> _StorageClass {
-    if !isKnownUniquelyReferenced(&_storage) {
-      _storage = _StorageClass(copying: _storage)
-    }
-    return _storage
-  }
-
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    _ = _uniqueStorage()
-    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
-      while let fieldNumber = try decoder.nextFieldNumber() {
-        // The use of inline closures is to circumvent an issue where the compiler
-        // allocates stack space for every case branch when no optimizations are
-        // enabled. https://github.com/apple/swift-protobuf/issues/1034
-        switch fieldNumber {
-        case 1: try { try decoder.decodeSingularMessageField(value: &_storage._provider) }()
-        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._identity) }()
-        case 3: try { try decoder.decodeSingularBoolField(value: &_storage._isRegistered) }()
-        case 4: try { try decoder.decodeSingularInt32Field(value: &_storage._process) }()
-        case 5: try { try decoder.decodeSingularMessageField(value: &_storage._program) }()
-        case 6: try { try decoder.decodeSingularBoolField(value: &_storage._isDamaged) }()
-        case 7: try { try decoder.decodeSingularBoolField(value: &_storage._isProgramDamaged) }()
-        default: break
-        }
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._provider) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._identity) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.isRegistered) }()
+      case 4: try { try decoder.decodeSingularInt32Field(value: &self.process) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._program) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.isDamaged) }()
+      case 7: try { try decoder.decodeSingularBoolField(value: &self.isProgramDamaged) }()
+      default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every if/case branch local when no optimizations
-      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-      // https://github.com/apple/swift-protobuf/issues/1182
-      try { if let v = _storage._provider {
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
-      } }()
-      try { if let v = _storage._identity {
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-      } }()
-      if _storage._isRegistered != false {
-        try visitor.visitSingularBoolField(value: _storage._isRegistered, fieldNumber: 3)
-      }
-      if _storage._process != 0 {
-        try visitor.visitSingularInt32Field(value: _storage._process, fieldNumber: 4)
-      }
-      try { if let v = _storage._program {
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
-      } }()
-      if _storage._isDamaged != false {
-        try visitor.visitSingularBoolField(value: _storage._isDamaged, fieldNumber: 6)
-      }
-      if _storage._isProgramDamaged != false {
-        try visitor.visitSingularBoolField(value: _storage._isProgramDamaged, fieldNumber: 7)
-      }
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._provider {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try { if let v = self._identity {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if self.isRegistered != false {
+      try visitor.visitSingularBoolField(value: self.isRegistered, fieldNumber: 3)
+    }
+    if self.process != 0 {
+      try visitor.visitSingularInt32Field(value: self.process, fieldNumber: 4)
+    }
+    try { if let v = self._program {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    } }()
+    if self.isDamaged != false {
+      try visitor.visitSingularBoolField(value: self.isDamaged, fieldNumber: 6)
+    }
+    if self.isProgramDamaged != false {
+      try visitor.visitSingularBoolField(value: self.isProgramDamaged, fieldNumber: 7)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: WireApp, rhs: WireApp) -> Bool {
-    if lhs._storage !== rhs._storage {
-      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
-        let _storage = _args.0
-        let rhs_storage = _args.1
-        if _storage._provider != rhs_storage._provider {return false}
-        if _storage._identity != rhs_storage._identity {return false}
-        if _storage._isRegistered != rhs_storage._isRegistered {return false}
-        if _storage._process != rhs_storage._process {return false}
-        if _storage._program != rhs_storage._program {return false}
-        if _storage._isDamaged != rhs_storage._isDamaged {return false}
-        if _storage._isProgramDamaged != rhs_storage._isProgramDamaged {return false}
-        return true
-      }
-      if !storagesAreEqual {return false}
-    }
+    if lhs._provider != rhs._provider {return false}
+    if lhs._identity != rhs._identity {return false}
+    if lhs.isRegistered != rhs.isRegistered {return false}
+    if lhs.process != rhs.process {return false}
+    if lhs._program != rhs._program {return false}
+    if lhs.isDamaged != rhs.isDamaged {return false}
+    if lhs.isProgramDamaged != rhs.isProgramDamaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,0 +1,68 @@
+import ServiceWire
+
+/// Tells the broker how many messages the app has on their way, while the launcher wants to know (BROKER-PROTOCOL.md, "The launcher").
+final class TrafficReport {
+  private unowned let core: Core
+  /// What the broker was told last over this connection; nil while nobody wants to know.
+  private var told: WireTraffic?
+  private var isDue = false
+  private var earliest: UInt64 = 0
+
+  /// Milliseconds from one message to the next.
+  static let pause: UInt64 = 1_000
+
+  init(_ core: Core) { self.core = core }
+
+  func setWanted(_ isWanted: Bool) {
+    (told, isDue) = (isWanted ? WireTraffic() : nil, false)
+    noteChange()
+  }
+
+  /// Something about messages with files has changed.
+  func noteChange() {
+    guard told != nil, !isDue else { return }
+    isDue = true
+    core.wake(at: max(core.runtime.now, earliest))
+  }
+
+  var nextDeadline: UInt64? { isDue ? earliest : nil }
+
+  func tick(_ now: UInt64) {
+    guard isDue, now >= earliest else { return }
+    isDue = false
+    let traffic = core.traffic
+    guard let told, told != traffic else { return }
+    self.told = traffic
+    earliest = now + Self.pause
+    core.broker.put(.traffic(traffic)) { _, _ in }
+  }
+}
+
+extension Core {
+  /// Something about messages with files has changed.
+  func messagesChanged() {
+    messageWatchers.yield(())
+    broker.traffic.noteChange()
+  }
+
+  fileprivate var traffic: WireTraffic {
+    var traffic = WireTraffic()
+    for peer in peers.values {
+      peer.outbox.add(to: &traffic.sent)
+      peer.inbox.add(to: &traffic.arriving)
+    }
+    // A message that is not set differs from one that is, and says the same.
+    if traffic.sent == WireTraffic.Way() { traffic.clearSent() }
+    if traffic.arriving == WireTraffic.Way() { traffic.clearArriving() }
+    return traffic
+  }
+}
+
+extension WireTraffic.Way {
+  mutating func add(byteCount: UInt64, bytesDone: UInt64, waits: Bool) {
+    count += 1
+    if waits { waitingCount += 1 }
+    self.byteCount.addSaturating(byteCount)
+    self.bytesDone.addSaturating(min(bytesDone, byteCount))
+  }
+}
