@@ -326,6 +326,34 @@ public final class TestApps: Sendable {
     return app
   }
 
+  /// Installs the launcher that shows all apps, as `dynamics launcher --install` does, and starts it: it is authorized when this returns.
+  package func startLauncher() async throws -> ManagedTestApp {
+    let application = Application(id: .launcher, name: "Launcher")
+    let password = "correct horse"
+    let app = try managedApp(
+      application, password: password,
+      options: {
+        $0.services.registers = false
+        $0.launcher = [.setStaysOpen(true)]
+      })
+    let place = directory.appendingPathComponent(application.id.text)
+    let fingerprint = try await BlockingCall.run {
+      let container = try SecureContainer.create(at: place, passphrase: SecretBytes(utf8: password))
+      defer { try? container.close() }
+      return try AppServices(application, container: container).keyFingerprint
+    }
+    let administrator = try await administrator()
+    defer { administrator.close() }
+    let approval = WireApprove.with {
+      $0.appID = application.id.text
+      $0.keyFingerprint = KeyFingerprint.bytes(fingerprint) ?? Data()
+    }
+    _ = try await administrator.ask(.administer(.with { $0.approve = approval }))
+    try await app.start()
+    try await app.typePassword()
+    return app
+  }
+
   // MARK: The broker
 
   /// The path of the broker's socket, for apps in processes of their own (`OPENDYNAMICS_BROKER`).

@@ -12,7 +12,7 @@ import ContainerStore
 struct CommandError: Error {
   enum Code: String, CaseIterable {
     case argumentNotUTF8, cipherMissing, diskFull, emptyPassphrase, keyFileSize, keyInUse, keyUnchanged,
-      noPassphrase
+      launcherNotInstalled, noPassphrase
     case nativeFailed, nativeMissing, noSuchKey, notConfirmed, outputClosed, passphraseCommandFailed
     case passphraseTooLong, passphrasesDiffer, pushMissing, tooFewDescriptors, tooManySecrets
   }
@@ -49,6 +49,7 @@ extension CommandError.Code {
     case .keyFileSize: "a key file has exactly 32 bytes"
     case .keyInUse: "the container was opened with the key that is to go"
     case .keyUnchanged: "the new passphrase or key is the old one"
+    case .launcherNotInstalled: "the launcher is not installed"
     case .nativeFailed: "the operating system reported an error"
     case .nativeMissing: "no such file or directory"
     case .noPassphrase: "no passphrase or key was given, and there is no terminal to ask on"
@@ -73,6 +74,7 @@ extension CommandError.Code {
     case .keyFileSize: "make one with: head -c 32 /dev/urandom > FILE"
     case .keyInUse: "open it with a key that stays"
     case .keyUnchanged: "choose another"
+    case .launcherNotInstalled: "dynamics launcher --install makes its key, and approves it"
     case .nativeFailed: "check the path and its permissions"
     case .nativeMissing: "check the path"
     case .noPassphrase: "give a passphrase file, a key file or the environment variable; see --help"
@@ -96,7 +98,7 @@ extension CommandError.Code {
       .wrongKey
     case .cipherMissing, .keyInUse, .keyUnchanged, .tooFewDescriptors: .failure
     case .diskFull: .diskFull
-    case .nativeMissing, .noSuchKey, .pushMissing: .notFound
+    case .launcherNotInstalled, .nativeMissing, .noSuchKey, .pushMissing: .notFound
     case .outputClosed: .signal(SIGPIPE)
     case .nativeFailed:
       switch errno {

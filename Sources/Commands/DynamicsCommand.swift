@@ -17,7 +17,8 @@ struct DynamicsCommand: ParsableCommand {
       MakeDirectoryCommand.self, CopyCommand.self, LinkCommand.self, MoveCommand.self, RemoveCommand.self,
       SendCommand.self, InboxCommand.self, OutboxCommand.self, BrokerCommand.self, AppCommand.self,
       ManageCommand.self,
-      PeersCommand.self, AppsCommand.self, FrontCommand.self, ServicesCommand.self, PushCommand.self,
+      PeersCommand.self, AppsCommand.self, FrontCommand.self, LauncherCommand.self, ServicesCommand.self,
+      PushCommand.self,
       DoctorCommand.self, BenchCommand.self,
     ],
     // -h is the matter of CommandArguments.

@@ -7,7 +7,7 @@ final class Board: Sendable {
   enum Name: String, CaseIterable {
     /// What the app is, and says of itself; it stays when the app is sealed.
     case app
-    case launcher, apps, certificates, messages, inbox
+    case launcher, apps, traffic, certificates, messages, inbox
   }
 
   struct Part: Sendable {

@@ -47,6 +47,7 @@ final class PageFollower: Sendable {
   private func follow(_ launcher: Launcher) async {
     var news: Task<Void, Never>?
     var followed: AppServices?
+    var shown: (apps: [LauncherModel.App], epoch: UInt64)?
     func end() {
       board.seal()
       names.withLock { $0 = [:] }
@@ -59,7 +60,13 @@ final class PageFollower: Sendable {
       if services !== followed { end() }
       guard let services else { continue }
       let epoch = board.begin()
-      board.show([(.launcher, LauncherPart(model)), (.apps, AppsPart(model))], of: epoch)
+      var parts: [(Board.Name, any Encodable)] = [
+        (.launcher, LauncherPart(model)), (.traffic, TrafficPart(model)),
+      ]
+      // A thousand apps with their pictures, which seldom change.
+      if shown?.epoch != epoch || shown?.apps != model.apps { parts.append((.apps, AppsPart(model))) }
+      shown = (model.apps, epoch)
+      board.show(parts, of: epoch)
       if model.presented == .certificates, let certificates = await launcher.certificates() {
         board.show([(.certificates, CertificatesPart(certificates))], of: epoch)
       }

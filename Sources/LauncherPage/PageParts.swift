@@ -55,6 +55,7 @@ struct LauncherPart: Encodable {
   }
 
   var view: String
+  var staysOpen: Bool
   var isAnimated: Bool
   var presented: String
   var places: [String: LauncherModel.Place]
@@ -68,7 +69,7 @@ struct LauncherPart: Encodable {
 
   init(_ model: LauncherModel) {
     (view, presented) = ("\(model.view)", "\(model.presented)")
-    isAnimated = model.isAnimated
+    (staysOpen, isAnimated) = (model.staysOpen, model.isAnimated)
     places = Dictionary(
       uniqueKeysWithValues: LauncherModel.Orientation.allCases.map { ($0.rawValue, model.buttonPlace($0)) })
     base = model.base
@@ -114,6 +115,33 @@ struct AppsPart: Encodable {
         state: "\(app.state)",
         isLaunchable: app.canBeLaunched, isInFront: app.isInFront, isOwn: app.isOwn)
     }
+  }
+}
+
+/// What apps have on their way, by their ids; of those that have nothing there is nothing.
+struct TrafficPart: Encodable {
+  struct Way: Encodable {
+    var count: UInt64
+    var waiting: UInt64
+    var bytes: UInt64
+    var done: UInt64
+
+    init?(_ way: Provider.Traffic.Way) {
+      guard way.count > 0 else { return nil }
+      (count, waiting, bytes, done) = (way.count, way.waitingCount, way.byteCount, way.bytesDone)
+    }
+  }
+
+  struct App: Encodable {
+    var sent: Way?
+    var arriving: Way?
+  }
+
+  var apps: [String: App]
+
+  init(_ model: LauncherModel) {
+    let all = model.traffic.map { ($0.text, App(sent: Way($1.sent), arriving: Way($1.arriving))) }
+    apps = Dictionary(uniqueKeysWithValues: all.filter { $1.sent != nil || $1.arriving != nil })
   }
 }
 

@@ -229,6 +229,56 @@ struct LauncherModelTests {
     #expect(model.apply(.authorized(true)).effects == [.findApps])
   }
 
+  // MARK: Nothing but a launcher
+
+  @Test func aPanelThatStaysOpenIsOpenWheneverTheAppIsShown() {
+    // Without a coach mark, as there is no button.
+    var model = Model()
+    #expect(model.apply(.setStaysOpen(true)) == .init())
+    #expect(model.apply(.setStaysOpen(true)).ignored == .unchanged)
+    #expect(model.apply(.authorized(true)).effects == [.willOpen, .findApps])
+    #expect(model.isOpen && model.presented == .nothing && !model.isAnimated)
+    for input: Model.Input in [.setOpen(false, animated: true), .buttonTapped] {
+      #expect(model.apply(input).ignored == .unchanged)
+    }
+    _ = model.apply(.appsFound(Self.apps, at: .zero))
+    let app = Self.id("com.example.a")
+    #expect(model.apply(.selectApp(app)).effects == [.launch(app)])
+    _ = model.apply(.launchBegan(app))
+    #expect(model.apply(.launchEnded(app, .frontRefused)).effects == [])
+    #expect(model.failedLaunch?.application == app)
+    _ = model.apply(.launchBegan(app))
+    #expect(model.apply(.launchEnded(app, nil)).effects == [] && model.isOpen && model.failedLaunch == nil)
+    #expect(model.apply(.authorized(false)).effects == [.willClose] && !model.isOpen)
+    #expect(model.apply(.authorized(true)).effects == [.willOpen, .findApps])
+    #expect(model.apply(.setStaysOpen(false)).ignored == nil && model.isOpen)
+    #expect(model.apply(.buttonTapped).effects == [.willClose])
+    // Of an app that is shown it opens the panel, whatever lies there.
+    for shown in [self.model(), self.model(.setButtonHidden(true)), self.model(.setShowsCoachMark(true))] {
+      var shown = shown
+      #expect(shown.apply(.setStaysOpen(true)).effects == [.willOpen, .findApps])
+      #expect(shown.isOpen && shown.presented == .nothing)
+    }
+  }
+
+  @Test func trafficEndsWithTheApps() {
+    let traffic = [Self.id("com.example.a"): Self.traffic]
+    var model = model(.appsFound(Self.apps, at: .zero), .trafficFound(traffic))
+    #expect(model.traffic == traffic && model.apply(.trafficFound(traffic)).ignored == .unchanged)
+    #expect(model.apply(.authorized(false)).ignored == nil && model.traffic.isEmpty)
+    #expect(model.apply(.trafficFound(traffic)).ignored == .notAuthorized)
+  }
+
+  private static let traffic = Provider.Traffic(
+    .with {
+      ($0.sent.count, $0.sent.waitingCount, $0.arriving.byteCount, $0.arriving.bytesDone) = (2, 9, 5, 7)
+    })
+
+  /// Numbers are another app's word.
+  @Test func trafficSaysNothingImpossible() {
+    #expect(Self.traffic.sent.waitingCount == 2 && Self.traffic.arriving.bytesDone == 5)
+  }
+
   // MARK: A walk
 
   @Test func noOrderOfInputsLeadsToAStateThatCannotBe() {
@@ -239,7 +289,7 @@ struct LauncherModelTests {
     for step in 0..<100_000 {
       func flag() -> Bool { random.oneIn(2) }
       let input: Model.Input =
-        switch random.below(26) {
+        switch random.below(28) {
         case 0: .authorized(!random.oneIn(4))
         case 1: .setOpen(flag(), animated: flag())
         case 2: .buttonTapped
@@ -265,6 +315,8 @@ struct LauncherModelTests {
         case 22: .selectApp(ids[random.below(ids.count)])
         case 23: .launchBegan(ids[random.below(ids.count)])
         case 24: .dismissSettings
+        case 25: .setStaysOpen(random.oneIn(4))
+        case 26: .trafficFound(flag() ? [ids[0]: Self.traffic] : [:])
         default: .launchEnded(ids[random.below(ids.count)], flag() ? nil : .frontRefused)
         }
       let before = model
@@ -279,6 +331,8 @@ struct LauncherModelTests {
       if !model.isAuthorized {
         #expect(model.apps.isEmpty && !model.isOpen && model.presented == .nothing && model.launching.isEmpty)
       }
+      if model.isAuthorized, model.staysOpen { #expect(model.isOpen && model.presented != .coachMark) }
+      if !model.isAuthorized { #expect(model.traffic.isEmpty) }
       #expect(!model.memory.places.values.contains { !$0.isValid })
       #expect(model.presented != .coachMark || !model.isButtonHidden)
       if model != before { changes += 1 }

@@ -1,6 +1,7 @@
 import AppKineticsTesting
 import Foundation
 import Locks
+import ServiceWire
 import Testing
 
 @testable import AppRuntime
@@ -250,6 +251,75 @@ struct LauncherTests {
       clock.advance(by: .seconds(60))
       await app.settle()
       #expect(count.withLock { $0 } == 3)
+    }
+  }
+
+  // MARK: One for all apps
+
+  @Test func itSeesWhatAppsHaveOnTheirWayAndLaunchesWithoutBeingInFront() async throws {
+    try await withTestApps { world in
+      let receiver = try await world.start("com.example.receiver")
+      let sender = try await world.start("com.example.sender")
+      try receiver.services.offer(WellKnownService.saveFiles.definition) { _ in .noReply }
+      let locked = try await world.start("com.example.locked")
+      try await locked.services.setState(.locked)
+      receiver.faults.hasFullDisk = true
+      try sender.put(Data(count: 5_000), at: "/secret plans.txt")
+      func send() async throws -> SentRequest {
+        try await sender.services.send(
+          ServiceRequest(
+            WellKnownService.saveFiles.definition, "saveFiles", attachments: ["/secret plans.txt"]),
+          to: receiver.id)
+      }
+      // Before the launcher runs, and while it does.
+      let first = try await send()
+      let launcher = try self.launcher(of: try await world.startLauncher())
+      await until(launcher) { $0.traffic[sender.id]?.sent.count == 1 && $0.isOpen }
+      let second = try await send()
+      await until(launcher) {
+        guard let sent = $0.traffic[sender.id]?.sent, let arriving = $0.traffic[receiver.id]?.arriving else {
+          return false
+        }
+        return sent.count == 2 && sent.waitingCount == 2 && sent.byteCount == 10_000 && arriving.count == 2
+          && arriving.waitingCount == 2
+      }
+      // It is no app itself, and the others hear nothing of this.
+      #expect(launcher.model.apps.map(\.application) == [locked.id, receiver.id, sender.id])
+      #expect(launcher.model.apps.map(\.state) == [.locked, .running, .running])
+      let seen = try await sender.services.providers(includesNonProviders: true)
+      #expect(seen.map(\.application) == [locked.id, receiver.id] && seen.allSatisfy { $0.traffic == nil })
+      // Whoever is in front, and nobody at first.
+      for app in [sender, locked] {
+        launcher.apply(.selectApp(app.id))
+        await until(launcher) { model in model.apps.contains { $0.application == app.id && $0.isInFront } }
+      }
+      receiver.faults.hasFullDisk = false
+      for request in [first, second] { try await request.delivered() }
+      await until(launcher) { $0.traffic.values.allSatisfy { $0.sent.count == 0 && $0.arriving.count == 0 } }
+      #expect(launcher.model.isOpen && launcher.model.failedLaunch == nil)
+    }
+  }
+
+  /// A rule keeps an app from it as from anybody, and a key that nobody approved is no launcher.
+  @Test func rulesHoldForItToo() async throws {
+    try await withTestApps { world in
+      let hidden = try await world.start("com.example.hidden")
+      let shown = try await world.start("com.example.shown")
+      let administrator = try await world.administrator()
+      defer { administrator.close() }
+      let rule = WireRule.with {
+        ($0.consumer, $0.provider, $0.effect) = (ApplicationID.launcher.text, hidden.id.text, .deny)
+      }
+      _ = try await administrator.ask(.administer(.with { $0.addRule = rule }))
+      let launcher = try self.launcher(of: try await world.startLauncher())
+      await until(launcher) { $0.apps.map(\.application) == [shown.id] }
+      #expect(launcher.apply(.selectApp(hidden.id)) == .unknown)
+    }
+    try await withTestApps { world in
+      let impostor = try await world.app(Application(id: .launcher, name: "Launcher"))
+      await #expect { try await impostor.services.start() } throws: {
+        ($0 as? ServicesError)?.code == .approvalPending && "\($0)".contains("dynamics launcher --install")
+      }
     }
   }
 }

@@ -87,6 +87,32 @@ def states(host, page):
     yield "logged-out"
 
 
+def alone(host, page):
+    """The states of the launcher that shows all apps."""
+
+    page.until("!document.getElementById('panel').hidden && !document.getElementById('apps-none').hidden")
+    yield "alone-none"
+    for line in [
+        "app com.example.mail Mail", "app com.example.plain.calendar Calendar",
+        "app com.example.docs Documents to go", "app com.example.plain.chat Chat", "app com.example.photos Photos",
+        "install com.example.photos", "end com.example.photos", "state com.example.plain.chat locked",
+        "between com.example.mail draft.txt 1250000 com.example.plain.chat",
+        "between com.example.mail minutes.txt 250000 com.example.plain.chat",
+        "between com.example.docs film.mkv 1500000000 com.example.plain.calendar",
+    ]:
+        host(line)
+    page.until("document.querySelectorAll('.app').length === 5 && document.querySelectorAll('.way').length === 3")
+    page.until("document.querySelector('.way progress:not([hidden])')?.value > .05")
+    yield "alone"
+    page.keys("chat")
+    page.until("document.querySelectorAll('#apps li:not([hidden])').length === 1")
+    yield "alone-search"
+    page.keys(Keys.ESCAPE)
+    page.click("#panel-leave")
+    page.until("document.getElementById('base').hidden")
+    yield "alone-logged-out"
+
+
 def check(page, state, look):
     """What axe finds, and whether everything fits."""
     page.run(AXE)
@@ -104,19 +130,20 @@ def check(page, state, look):
 
 
 faults = count = 0
-for language in ["en", "ar"]:
-    host = Host(PAGE_LANGUAGE=language)
+for language, all in itertools.product(["en", "ar"], [states, alone]):
+    host = Host(PAGE_LANGUAGE=language, **({"PAGE_ALONE": "1"} if all is alone else {}))
     page = Page()
-    apps(host)
+    if all is states:
+        apps(host)
     page.enter(host.link)
-    for state in states(host, page):
+    for state in all(host, page):
         for colours, width in itertools.product(["light", "dark", "forced"], [1280, 320]):
             page.look(dark=colours == "dark", forced=colours == "forced", still=True)
             page.size(width, 800 if width == 1280 else 640)
             look = f"{language} {colours} {width}"
             faults += check(page, state, look)
             count += 1
-            if PICTURES and (language == "en" or state in ("closed", "open")):
+            if PICTURES and (language == "en" or state in ("closed", "open", "alone")):
                 time.sleep(0.1)
                 page.picture(f"{PICTURES}/{state}-{language}-{colours}-{width}.png")
         page.size(1280, 800)

@@ -22,6 +22,12 @@ def test(function):
     return function
 
 
+def alone(function):
+    """A walk in the launcher that shows all apps."""
+    function.environment = {"PAGE_ALONE": "1"}
+    return test(function)
+
+
 TESTS = []
 
 
@@ -453,6 +459,46 @@ def the_focus_stays_where_it_is(host, page):
     page.until("document.activeElement.id === 'messages-title'")
 
 
+@alone
+def all_apps_are_followed_and_started(host, page):
+    for line in ["app com.example.mail Mail", "app com.example.plain.chat Chat", "app com.example.docs Docs"]:
+        host(line)
+    page.enter(host.link)
+    page.until("document.querySelectorAll('.app').length === 3")
+    # The panel is the page: nothing closes it, and everything is reached by keyboard.
+    page.keys(Keys.ESCAPE)
+    assert page.focused() == "search", page.focused()
+    page.keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    assert page.focused() == "com.example.docs", page.focused()
+    page.keys(Keys.ENTER)
+    page.until("document.querySelector('.app[aria-current]')?.name === 'com.example.docs'")
+    assert not page.run("return document.getElementById('panel').hidden")
+    host("state com.example.plain.chat locked")
+    page.until("document.querySelector('.app').textContent.includes('Locked')")
+    # Counts and progress, of both sides, and nothing of what is in them.
+    host("between com.example.mail secret-plans.txt 1000 com.example.plain.chat")
+    # Of one that does not move nothing has come to the other side.
+    page.until("document.querySelector('.way')")
+    sends = [text.translate({0x2068: None, 0x2069: None}) for text in texts(page, ".way")]
+    assert sends == ["Sends 1 message, 1 waits"], sends
+    host("between com.example.docs secret-film.mkv 600000000 com.example.mail")
+    page.until("[...document.querySelectorAll('.way')].some(way => /[1-9][0-9]?%/.test(way.textContent))", 30)
+    assert "secret" not in "".join(page.run(EVERYTHING))
+    host("state com.example.plain.chat running")
+    page.until("!document.querySelector('.way')", 60)
+    host("end com.example.mail")
+    page.until("document.querySelector('.app[name=\"com.example.mail\"]')?.textContent.includes('Cannot be started')")
+    host("lock")
+    page.until("document.getElementById('base').hidden")
+    for name in ["Mail", "Chat", "Docs", "com.example"]:
+        assert name not in "".join(page.run(EVERYTHING)), name
+    host("unlock")
+    page.until("document.querySelectorAll('.app').length === 3")
+    tab_to(page, "panel-leave", back=True)
+    page.keys(Keys.ENTER)
+    page.until("document.getElementById('gate-title').textContent === 'You are logged out'")
+
+
 @test
 def page_and_model_agree(host, page):
     """A random walk of 500 steps of a person and of the app."""
@@ -519,7 +565,7 @@ def main():
     for run in TESTS:
         if names and run.__name__ not in names:
             continue
-        host, page = Host(), Page()
+        host, page = Host(**getattr(run, "environment", {})), Page()
         begin = time.monotonic()
         try:
             run(host, page)

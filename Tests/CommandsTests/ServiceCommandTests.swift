@@ -396,6 +396,7 @@ struct ServiceCommandTests {
     var environment = TaskTableTests.environment
     environment["OPENDYNAMICS_BROKER"] = folder.path("run/broker")
     environment["OPENDYNAMICS_BROKER_STATE"] = folder.path("state")
+    environment["XDG_RUNTIME_DIR"] = folder.root
     let commands = TaskTableTests.commands(try TaskTableTests.page(), "## Services: I want → I type")
     #expect((10...20).contains(commands.count))
     var background: [DynamicsProcess] = []
@@ -421,8 +422,9 @@ struct ServiceCommandTests {
     for command in commands {
       let words = ["-ec", "cd \(folder.root); exec \(command)"].map { Array($0.utf8) }
       let process = try DynamicsProcess(words, in: folder, environment: environment, executable: "/bin/sh")
-      let firstWord = ["dynamics broker": "listening", "dynamics app run": "ready"]
-        .first { command.hasPrefix($0.key) }?.value
+      let firstWord = [
+        "dynamics broker": "listening", "dynamics app run": "ready", "dynamics launcher": "launcher",
+      ].first { command.hasPrefix($0.key) && !command.hasSuffix("--install") }?.value
       if let firstWord {
         background.append(process)
         try process.wait(firstWord) {

@@ -77,6 +77,46 @@ struct PageTests {
     }
   }
 
+  /// The page of the launcher that shows all apps: how many messages there are, and nothing of what is in them.
+  @Test func aloneItShowsCountsWithoutNames() async throws {
+    struct Traffic: Decodable {
+      struct Way: Decodable, Equatable {
+        var (count, waiting, bytes, done) = (UInt64(0), UInt64(0), UInt64(0), UInt64(0))
+      }
+      var apps: [String: [String: Way]]
+    }
+    try await withTestApps { world in
+      let receiver = try await world.start("com.example.receiver")
+      try receiver.services.offer(WellKnownService.saveFiles.definition) { _ in .noReply }
+      try await receiver.services.setState(.locked)
+      let sender = try await world.start("com.example.sender")
+      try sender.put("plans", at: "/secret plans.txt")
+      try await pageOf(try await world.startLauncher(), in: world) { browser in
+        let session = try await browser.enter()
+        let tab = Tab(try await browser.events(session))
+        #expect(await tab.read { $0["apps"]?.contains("com.example.sender") == true })
+        #expect(tab.parts["launcher"]?.contains(#""staysOpen":true"#) == true)
+        let sent = try await sender.services.send(
+          ServiceRequest(
+            WellKnownService.saveFiles.definition, "saveFiles", attachments: ["/secret plans.txt"]),
+          to: receiver.id)
+        #expect(await tab.read { $0["traffic"]?.contains("com.example.sender") == true })
+        let traffic: Traffic = try read("traffic", of: tab)
+        let way = Traffic.Way(count: 1, waiting: 1, bytes: 5, done: 0)
+        #expect(traffic.apps == ["com.example.sender": ["sent": way]])
+        for part in tab.parts.values { #expect(!part.contains("plans") && !part.contains("\(sent.id)")) }
+        // Nor can it take anything of others back.
+        let cancel = #"{"kind":"cancelSent","id":"\#(sent.id)","app":"com.example.receiver"}"#
+        #expect(try await browser.act(session, cancel).ignored == "over")
+        #expect(try await browser.act(session, #"{"kind":"close"}"#) == .init(ignored: "unchanged"))
+        #expect(try await browser.act(session, #"{"kind":"app","id":"com.example.sender"}"#) == .init())
+        try await receiver.services.setState(.running)
+        try await sent.delivered()
+        #expect(await tab.read { $0["traffic"] == #"{"apps":{}}"# })
+      }
+    }
+  }
+
   @Test func messagesAreSeenAndTakenBack() async throws {
     try await withTestApps { world in
       let other = try await world.start("com.example.other") { services in

@@ -61,6 +61,11 @@ final class Host: Sendable {
     let environment = ProcessInfo.processInfo.environment
     let application = Application(
       id: try ApplicationID("com.example.notes"), name: "Notes", icon: Picture.disk(0x2f, 0x55, 0xd4))
+    guard environment["PAGE_ALONE"] == nil else {
+      app = try await world.startLauncher()
+      page = try await LauncherPage(of: app.runtime, options: Self.options(in: world, opened))
+      return
+    }
     app = try await world.startManaged(application) {
       container, services in
       try services.offer(WellKnownService.transferFile.definition) { _ in .noReply }
@@ -70,20 +75,28 @@ final class Host: Sendable {
       $0.uploadLogs = {}
     }
     try await world.bringToFront(app.id)
+    page = try await LauncherPage(of: app.runtime, options: Self.options(in: world, opened))
+    launcher.delegate = delegate
+  }
+
+  private static func options(
+    in world: TestApps, _ opened: Guarded<[String]>
+  ) throws -> LauncherPage.Options {
+    let environment = ProcessInfo.processInfo.environment
     var options = LauncherPage.Options()
     options.directory = world.directory.appending(path: "links")
-    options.savesTo = world.directory.appending(path: "saved")
-    try FileManager.default.createDirectory(at: options.savesTo!, withIntermediateDirectories: false)
+    let folder = world.directory.appending(path: "saved")
+    options.savesTo = folder
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
     if environment["PAGE_LANGUAGE"] == "ar" {
       options.language = "ar"
-      options.texts = Self.arabic
+      options.texts = arabic
     }
     if let seconds = environment["PAGE_SESSION_SECONDS"].flatMap({ Int($0) }) {
       options.sessionTime = .seconds(seconds)
     }
-    options.opens = { [opened] path in opened.withLock { $0.append(path) } }
-    page = try await LauncherPage(of: app.runtime, options: options)
-    launcher.delegate = delegate
+    options.opens = { path in opened.withLock { $0.append(path) } }
+    return options
   }
 
   static let arabic = [
@@ -161,6 +174,14 @@ final class Host: Sendable {
               state: $0 % 3 == 0 ? .running : .notRunning,
               isInstalled: true)
           }, at: .zero))
+    // between ID NAME BYTES RECEIVER: from one app to another; returns at once.
+    case "between":
+      let receiver = rest.split(separator: " ").last.map(String.init) ?? ""
+      return try await send(
+        from: other(words[1]).services, other(words[1]).container, to: ApplicationID(receiver),
+        words.dropLast() + [String(words[3].prefix { $0 != " " })])
+    // install ID: one that does not run any more, and can be started.
+    case "install": try await world.install(words[1], "/usr/bin/true")
     // receive ID NAME BYTES: a file of so many bytes arrives; returns at once.
     case "receive", "again":
       return try await send(from: other(words[1]).services, other(words[1]).container, to: app.id, words)

@@ -194,6 +194,8 @@ public final class Launcher: Sendable {
   private func found(_ providers: [Provider], by services: AppServices) {
     guard state.withLock({ $0.services === services }) else { return }
     apply(.appsFound(providers.map(LauncherModel.App.init), at: clock.now))
+    let traffic = providers.compactMap { provider in provider.traffic.map { (provider.application, $0) } }
+    apply(.trafficFound(Dictionary(traffic) { $1 }))
   }
 
   // MARK: Effects

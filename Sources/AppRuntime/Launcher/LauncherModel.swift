@@ -219,8 +219,12 @@ public struct LauncherModel: Sendable, Hashable {
     /// Overrides that the coach mark is shown once.
     case setShowsCoachMark(Bool)
     case setCacheExpiry(CacheExpiry)
+    /// Whether the panel is open whenever the app is shown, for a view that is nothing but a launcher.
+    case setStaysOpen(Bool)
     /// The user's apps; the time is of a clock that nobody sets.
     case appsFound([App], at: Duration)
+    /// What apps have on their way; of those that are not there, nothing.
+    case trafficFound([ApplicationID: Provider.Traffic])
     /// The broker does not answer.
     case appsNotFound(at: Duration)
     case selectApp(ApplicationID)
@@ -268,6 +272,10 @@ public struct LauncherModel: Sendable, Hashable {
   public private(set) var quickActions: [QuickAction] = []
   /// The user's apps, in the order of their names.
   public private(set) var apps: [App] = []
+  /// What the apps have on their way; known to the launcher that shows all of the user's apps (``ApplicationID/launcher``), else empty.
+  public private(set) var traffic: [ApplicationID: Provider.Traffic] = [:]
+  /// Whether the panel is open whenever the app is shown.
+  public private(set) var staysOpen = false
   /// Launches that are under way.
   public private(set) var launching: Set<ApplicationID> = []
   /// The last launch that failed, until the next one or the panel closes.
@@ -328,7 +336,7 @@ public struct LauncherModel: Sendable, Hashable {
     }
   }
 
-  private var wantsCoachMark: Bool { showsCoachMark ?? !memory.hasSeenCoachMark }
+  private var wantsCoachMark: Bool { !staysOpen && showsCoachMark ?? !memory.hasSeenCoachMark }
 
   // MARK: Inputs
 
@@ -349,6 +357,7 @@ public struct LauncherModel: Sendable, Hashable {
     case .setSettings(let settings): return try set(\.ownSettings, settings)
     case .setQuickActions(let actions): return try set(\.quickActions, actions)
     case .setCacheExpiry(let expiry): return try set(\.cacheExpiry, expiry)
+    case .setStaysOpen(let stays): return try setStaysOpen(stays)
     case .register(var section):
       if disabled.remove(section.id) != nil { section.isEnabled = false }
       try replace(section, in: \.sections) { $0.id == section.id }
@@ -388,12 +397,17 @@ public struct LauncherModel: Sendable, Hashable {
       return []
     case .appsFound(let apps, let time):
       guard isAuthorized else { throw .notAuthorized }
-      self.apps = apps.sorted { ($0.name, $0.application.text) < ($1.name, $1.application.text) }
+      let sorted = apps.sorted { ($0.name, $0.application.text) < ($1.name, $1.application.text) }
+      // The same list stays the same in memory, which is quickly seen.
+      if sorted != self.apps { self.apps = sorted }
       appsTime = time
       return []
+    case .trafficFound(let traffic):
+      guard isAuthorized else { throw .notAuthorized }
+      return try set(\.traffic, traffic)
     case .appsNotFound(let now):
       guard !isFresh(at: now), !apps.isEmpty else { throw .unchanged }
-      (apps, appsTime) = ([], nil)
+      (apps, appsTime, traffic) = ([], nil, [:])
       return []
     default:
       guard isAuthorized else { throw .notAuthorized }
@@ -488,12 +502,12 @@ public struct LauncherModel: Sendable, Hashable {
     guard self.isAuthorized != isAuthorized else { throw .unchanged }
     if isAuthorized {
       self.isAuthorized = true
-      return [.findApps] + presentCoachMark()
+      return staysOpen ? open(animated: false) : [.findApps] + presentCoachMark()
     }
     // Nothing of what others are called stays.
-    let effects = isOpen ? close(animated: false) : []
+    let effects = isOpen ? shut(animated: false) : []
     (self.isAuthorized, presented) = (false, .nothing)
-    (apps, appsTime, launching, failedLaunch) = ([], nil, [], nil)
+    (apps, appsTime, traffic, launching, failedLaunch) = ([], nil, [:], [], nil)
     return effects
   }
 
@@ -507,8 +521,8 @@ public struct LauncherModel: Sendable, Hashable {
 
   private mutating func setOpen(_ isOpen: Bool, animated: Bool) throws(Ignored) -> [Effect] {
     guard !isButtonHidden else { throw .buttonHidden }
-    guard self.isOpen != isOpen else { throw .unchanged }
-    return isOpen ? open(animated: animated) : close(animated: animated)
+    guard self.isOpen != isOpen, isOpen || !staysOpen else { throw .unchanged }
+    return isOpen ? open(animated: animated) : shut(animated: animated)
   }
 
   private mutating func open(animated: Bool) -> [Effect] {
@@ -516,7 +530,21 @@ public struct LauncherModel: Sendable, Hashable {
     return [.willOpen, .findApps]
   }
 
-  private mutating func close(animated: Bool = true) -> [Effect] {
+  private mutating func setStaysOpen(_ stays: Bool) throws(Ignored) -> [Effect] {
+    guard staysOpen != stays else { throw .unchanged }
+    staysOpen = stays
+    if stays, presented == .coachMark { presented = .nothing }
+    return stays && isAuthorized && !isOpen ? open(animated: false) : presentCoachMark()
+  }
+
+  /// After something was chosen, or because a person is done.
+  private mutating func close() -> [Effect] {
+    guard staysOpen else { return shut(animated: true) }
+    failedLaunch = nil
+    return []
+  }
+
+  private mutating func shut(animated: Bool) -> [Effect] {
     (view, isAnimated, failedLaunch) = (.closed, animated, nil)
     return [.willClose]
   }

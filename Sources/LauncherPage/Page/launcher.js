@@ -28,6 +28,9 @@ function bytes(number) {
   }).format(number);
 }
 
+const percent = part =>
+  new Intl.NumberFormat(language(), {style: "percent"}).format(Math.floor(part * 100) / 100);
+
 const when = seconds =>
   new Intl.DateTimeFormat(language(), {dateStyle: "medium", timeStyle: "short"}).format(new Date(seconds * 1000));
 
@@ -202,7 +205,7 @@ function drawAll() {
     return;
   }
   gateSaid = "";
-  document.title = `${parts.app.name} – ${t("Launcher")}`;
+  document.title = parts.launcher.staysOpen ? t("Launcher") : `${parts.app.name} – ${t("Launcher")}`;
   put($("name"), parts.app.name);
   if (!wasShown && document.activeElement === $("gate-title")) $("messages-title").focus();
   drawLauncher();
@@ -215,6 +218,7 @@ const draw = {
   app: drawAll,
   launcher: () => parts.launcher && !$("base").hidden ? drawLauncher() : drawAll(),
   apps: () => { if ($("base").hidden) return; drawApps(); drawMessages(); drawInbox(); },
+  traffic: () => { if (!$("base").hidden) drawTraffic(); },
   certificates: () => { if (!$("base").hidden) drawSheet(); },
   messages: () => { if (!$("base").hidden) drawMessages(); },
   inbox: () => { if (!$("base").hidden) drawInbox(); },
@@ -226,8 +230,13 @@ let movedTo = null;
 const orientation = () => innerWidth > innerHeight ? "landscape" : "portrait";
 
 function drawLauncher() {
-  const {view, isAnimated, presented, base, sections, actions, quickActions, failed} = parts.launcher;
+  const {view, staysOpen, isAnimated, presented, base, sections, actions, quickActions, failed} = parts.launcher;
   const isOpen = view === "open", panel = $("panel");
+  // Without an app beneath, the panel is the page.
+  document.body.classList.toggle("alone", staysOpen);
+  mark(panel, "role", staysOpen ? "main" : "dialog");
+  mark(panel, "aria-modal", staysOpen ? null : "true");
+  mark($("panel-title"), "aria-level", staysOpen ? "1" : null);
   if (isOpen && panel.hidden) {
     panel.classList.toggle("moves", isAnimated);
     $("search").value = "";
@@ -264,7 +273,7 @@ function drawLauncher() {
   show($("failed"), !!failed);
   for (const app of $("apps").children) mark(app.firstChild, "aria-busy", parts.launcher.launching.includes(app.firstChild.name) ? "true" : null);
   filter();
-  show($("dock"), view !== "closedWithoutButton");
+  show($("dock"), view !== "closedWithoutButton" && !staysOpen);
   mark($("button"), "aria-expanded", `${isOpen}`);
   mark($("button"), "aria-label", t(isOpen ? "Close the launcher" : "Open the launcher"));
   show($("move"), !isOpen);
@@ -312,7 +321,7 @@ function drawApps() {
   rows($("apps"), parts.apps?.apps ?? [], app => app.id, app => {
     const name = foreign(app.name), state = el("small");
     const pick = button("", chooseApp, {class: "app pick", tabIndex: -1});
-    pick.append(icon(app.id, app.name, app.icon), name, state);
+    pick.append(icon(app.id, app.name, app.icon), name, state, el("span", {class: "traffic"}));
     return el("li", {}, pick);
   }, (row, app) => {
     const pick = row.firstChild, [box, name, state] = pick.children;
@@ -326,7 +335,32 @@ function drawApps() {
     put(state, app.isInFront ? t("In front") : !app.isLaunchable ? t("Cannot be started") : t(appStates[app.state]));
     row.text ??= plain(`${app.name} ${app.id}`);
   });
+  show($("apps-none"), parts.launcher?.staysOpen && !parts.apps?.apps.length);
+  drawTraffic();
   filter();
+}
+
+// How many messages an app has on their way: more is not known of other apps.
+function drawTraffic() {
+  const all = parts.traffic?.apps ?? {};
+  for (const {firstChild: pick} of $("apps").children) {
+    const ways = all[pick.name];
+    if (!ways && !pick.hasTraffic) continue;
+    pick.hasTraffic = !!ways;
+    rows(pick.lastChild, ["sent", "arriving"].filter(way => ways?.[way]), way => way, way =>
+      el("span", {class: "way"}, arrow(way === "sent"), el("span"), el("progress", {max: 1, "aria-hidden": "true"})),
+    (row, way) => {
+      const {count: number, waiting, bytes: size, done} = ways[way], part = size ? done / size : 0;
+      const [, text, bar] = row.children, isMoving = waiting < number;
+      const messages = count(number, "{0} message", "{0} messages");
+      put(text, [
+        t(way === "sent" ? "Sends {0}" : "Receives {0}", messages), isMoving ? percent(part) : "",
+        waiting ? count(waiting, "{0} waits", "{0} wait") : "",
+      ].filter(Boolean).join(", "));
+      if (bar.value !== part) bar.value = part;
+      show(bar, isMoving);
+    });
+  }
 }
 
 let filtered = "";
@@ -403,7 +437,7 @@ function drawMessages() {
     mark(bar, "aria-label", text);
     const size = `${count(message.files, "{0} file", "{0} files")}, ${bytes(message.bytes)}`;
     put(facts, isMoving
-      ? `${new Intl.NumberFormat(language(), {style: "percent"}).format(Math.floor(part * 100) / 100)} – ${t("{0} of {1}", bytes(message.done), size)}`
+      ? `${percent(part)} – ${t("{0} of {1}", bytes(message.done), size)}`
       : `${t((message.isSent ? sentStates : arrivingStates)[message.state])} – ${size}`);
   });
   const more = sentCount + arrivingCount - all.length;
@@ -583,7 +617,7 @@ $("base-settings").onclick = $("panel-settings").onclick = () => act({kind: "set
 $("panel-certificates").onclick = () => act({kind: "certificates"});
 $("sheet-close").onclick = () => act({kind: "dismiss"});
 $("coach-done").onclick = () => { $("button").focus(); act({kind: "dismiss"}); };
-$("leave").onclick = () => leave();
+$("leave").onclick = $("panel-leave").onclick = () => leave();
 $("search").oninput = filter;
 
 // The button is tapped, or dragged to where it stays.
@@ -674,7 +708,7 @@ document.addEventListener("keydown", event => {
     if (!$("places").hidden) return closePlaces();
     if (!$("sheet").hidden) return act({kind: "dismiss"});
     if (!$("panel").hidden && $("search").value) { $("search").value = ""; event.preventDefault(); return filter(); }
-    if (!$("panel").hidden) return act({kind: "close"});
+    if (!$("panel").hidden) return parts.launcher.staysOpen ? undefined : act({kind: "close"});
     if (!$("coach").hidden) return act({kind: "dismiss"});
     return show($("toast"), false);
   }
