@@ -236,7 +236,7 @@ function drawLauncher() {
   document.body.classList.toggle("alone", staysOpen);
   mark(panel, "role", staysOpen ? "main" : "dialog");
   mark(panel, "aria-modal", staysOpen ? null : "true");
-  mark($("panel-title"), "aria-level", staysOpen ? "1" : null);
+  for (const title of panel.querySelectorAll("h2, h3")) mark(title, "aria-level", staysOpen ? title.tagName[1] - 1 : null);
   if (isOpen && panel.hidden) {
     panel.classList.toggle("moves", isAnimated);
     $("search").value = "";
