@@ -28,6 +28,34 @@ struct LockTests {
     #expect(attempts.withLock { $0 } == 3)
   }
 
+  /// What else is in its place keeps nobody from reading.
+  @Test(arguments: ["directory", "link", "dangling link", "pipe"])
+  func somethingElseInItsPlaceCostsNothing(_ kind: String) throws {
+    let directory = TemporaryDirectory()
+    let path = directory["c"]
+    let container = try Container.create(at: path, credential: testCredential(), options: testOptions())
+    try container.write([1, 2, 3], to: "/file")
+    try container.close()
+    let lock = path + "/lock"
+    try FileManager.default.removeItem(atPath: lock)
+    switch kind {
+    case "directory":
+      try FileManager.default.createDirectory(atPath: lock, withIntermediateDirectories: false)
+    case "link": try FileManager.default.createSymbolicLink(atPath: lock, withDestinationPath: "superblock")
+    case "dangling link":
+      try FileManager.default.createSymbolicLink(atPath: lock, withDestinationPath: "none")
+    default: try #require(mkfifo(lock, 0o600) == 0)
+    }
+    let reader = try Container.open(
+      at: path, credential: testCredential(), mode: .readOnly, options: testOptions())
+    #expect(try reader.contents(at: "/file") == [1, 2, 3])
+    try reader.close()
+    // Who writes needs one that excludes others.
+    #expect(throws: ContainerError.self) {
+      try Container.open(at: path, credential: testCredential(), mode: .readWrite, options: testOptions())
+    }
+  }
+
   /// An opening in this process cannot end while it is waited for.
   @Test func anOpeningDoesNotWaitForItsOwnProcess() throws {
     let io = HookedIO()

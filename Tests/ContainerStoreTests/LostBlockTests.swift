@@ -91,6 +91,10 @@ struct LostBlockTests {
       var damage: [ContainerError] = []
       guard let found = try? opened.readableTree(at: "/", skipping: { damage.append($0) }) else { continue }
       wasRootLost = wasRootLost || damage.contains { $0.path == "/" }
+      // By its name, too, and also the root.
+      for path in damage.compactMap(\.path) where path == "/" || tree[path] == .some(nil) {
+        #expect(try opened.attributes(at: path)?.kind == .directory, "\(offset): \(path)")
+      }
       // With the block of the root's entries, no name is known.
       if found.isEmpty {
         namelessCount += 1
@@ -109,6 +113,49 @@ struct LostBlockTests {
       try opened.close()
     }
     #expect(wasRootLost && namelessCount <= 4)
+  }
+
+  /// A file whose extents are all in the journal is whole, whatever its keys lie in.
+  @Test func aFileWithAllOfItsExtentsIsWhole() throws {
+    let io = RecordingIO()
+    let first = try Container.create(io, secret, Self.options())
+    for i in 0..<50 { try first.write(testBytes(100, seed: UInt64(i)), to: "/old\(i)") }
+    first.store.rewriteCatalogAtClosing()
+    try first.close()
+    let table = try #require(io.image.files(in: "catalog").first)
+    let second = try Container.open(
+      io: io, credential: secret.credential(), mode: .readWrite, options: testOptions())
+    let log = try second.openFile("/log", .readWrite, create: true)
+    var contents: [UInt8] = []
+    for i in 0..<12 {
+      let part = testBytes(5_000, seed: UInt64(i))
+      _ = try part.withUnsafeBytes { try log.append($0) }
+      try log.synchronize()
+      contents += part
+    }
+    try log.close()
+    let isThere = try second.tree()
+    #expect(isThere["/log"] == .some(contents))
+    var damaged = io.image
+    for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: 60, of: name) }
+    let opened = try Container.open(damaged, secret)
+    #expect(try opened.contents(at: "/log") == contents)
+    #expect(throws: ContainerError.self) { try opened.contents(at: "/old3") }
+    try opened.close()
+  }
+
+  /// What a commit that was not synced has before it is asked of the table, which may have lost that.
+  @Test func aLostBlockKeepsNoCommitFromBeingChecked() throws {
+    let (image, tree) = try RefusedReadTests.victim(isOpen: true)
+    let tables = image.files(in: "catalog")
+    #expect(!tables.isEmpty)
+    for table in tables {
+      var damaged = image
+      for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: 60, of: name) }
+      let opened = try Container.open(damaged, secret)
+      #expect(try opened.contents(at: "/late") == tree["/late"])
+      try opened.close()
+    }
   }
 
   @Test func noFileComesOutUnderANameItNoLongerHas() throws {
@@ -137,7 +184,7 @@ struct RefusedReadTests {
   private static let codes: [Int32] = [EIO, EUCLEAN, EBADMSG, ENODATA, EOVERFLOW, EREMOTEIO, ESTALE, EBADF]
   private static let calls = ["open for reading", "read", "fstat"]
 
-  private static func victim(isOpen: Bool = false) throws -> (image: DiskImage, tree: Tree) {
+  fileprivate static func victim(isOpen: Bool = false) throws -> (image: DiskImage, tree: Tree) {
     let io = RecordingIO()
     var options = testOptions()
     options.checkpointByteCounts = 1 << 14...1 << 14

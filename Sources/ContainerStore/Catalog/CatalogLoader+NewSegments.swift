@@ -22,15 +22,13 @@ extension CatalogLoader {
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
       let key = CatalogKey.inode(file)
       let changed = commit.changes.last { $0.key == key }
-      guard let bytes = try changed.map({ $0.value }) ?? catalog.snapshot.value(key),
-        let inode = try? Inode(bytes)
-      else {
+      let recorded = try catalog.snapshot.unlessLost { try $0.value(key) } ?? nil
+      guard let bytes = changed.map({ $0.value }) ?? recorded, let inode = try? Inode(bytes) else {
         continue
       }
       // The file's earlier extents were durable once: damage to them now is no evidence against
       // this commit.
-      let inodeBefore = try catalog.snapshot.value(key).flatMap { try? Inode($0) }
-      let before = try inodeBefore.map { try Set(catalog.snapshot.extents(file, $0)) } ?? []
+      let before = Set(try extentsBefore(of: file, recorded, on: catalog))
       for (_, extent) in extents where !before.contains(extent) {
         let problem = try verifyRun(
           extent, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
@@ -39,6 +37,14 @@ extension CatalogLoader {
       }
     }
     return try pinnedSegmentsOpen(of: commit, on: catalog, slabs, context)
+  }
+
+  /// A file's extents before the commit, as far as they are known: what is lost was of earlier commits, and is no evidence either.
+  private func extentsBefore(
+    of file: UInt64, _ inode: [UInt8]?, on catalog: LoadedCatalog
+  ) throws -> [Extent] {
+    guard let inode = inode.flatMap({ try? Inode($0) }) else { return [] }
+    return try catalog.snapshot.unlessLost { try $0.extents(file, inode) } ?? []
   }
 
   /// Does the same for versions that the commit pins and that no file has any more: they were
@@ -52,8 +58,8 @@ extension CatalogLoader {
       ExtentMap(checked: extents.map(\.extent).sorted { $0.start < $1.start })
     }
     for (pin, extents) in pinned {
-      let inodeBefore = try catalog.snapshot.value(.inode(pin.file)).flatMap { try? Inode($0) }
-      let before = try inodeBefore.map { try catalog.snapshot.extents(pin.file, $0) } ?? []
+      let recorded = try catalog.snapshot.unlessLost { try $0.value(.inode(pin.file)) } ?? nil
+      let before = try extentsBefore(of: pin.file, recorded, on: catalog)
       var new = ExtentMap(checked: before).parted(extents).unknown
       if let named = named[pin.file] { new = named.parted(new).unknown }
       for extent in new {
@@ -65,6 +71,13 @@ extension CatalogLoader {
       }
     }
     return true
+  }
+}
+
+extension CatalogSnapshot {
+  /// Nil where a block that is needed is lost.
+  fileprivate func unlessLost<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R? {
+    do { return try body(self) } catch  where TableFile.isLoss(error) { return nil }
   }
 }
 

@@ -10,6 +10,8 @@ protocol CatalogReading {
   func cursor(from key: CatalogKey) throws -> MergedCursor
   /// Throws `diskFull` when the file's newest contents could not be stored for lack of space.
   func requireStored(_ file: UInt64) throws
+  /// A file's extents in the order of their starts.
+  func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent]
 }
 
 extension CatalogReading {
@@ -52,8 +54,9 @@ extension CatalogReading {
     }
   }
 
-  /// A file's extents in the order of their starts.
-  func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
+  func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] { try recordedExtents(file, inode) }
+
+  func recordedExtents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
     try requireStored(file)
     guard let first = inode.firstExtent else { return [] }
     // An extent never reaches past the size, so the first one is often the only one.

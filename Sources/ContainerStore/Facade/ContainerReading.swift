@@ -27,7 +27,8 @@ extension ContainerReading {
   // MARK: Lookup
 
   /// The attributes of the item at a path; nil if there is none. A symbolic link at the end of the
-  /// path is followed only if `followingLinks` is set.
+  /// path is followed only if `followingLinks` is set. A directory whose own record is lost is there all the same: its dates are
+  /// of 1970 then, and its permissions 0700.
   public func attributes(at path: String, followingLinks: Bool = false) throws -> FileAttributes? {
     let path = try StorePath(path)
     return try reader.withWrittenBackSnapshot { try $0.attributes(at: path, followingLinks: followingLinks) }

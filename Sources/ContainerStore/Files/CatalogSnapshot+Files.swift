@@ -7,8 +7,7 @@ extension CatalogSnapshot {
   func attributes(at path: StorePath, followingLinks: Bool) throws -> FileAttributes? {
     do {
       let location = try path.resolved(in: self, followingLast: followingLinks)
-      guard let found = try find(location) else { return nil }
-      return FileAttributes(found)
+      return FileAttributes(try readable(location))
     } catch ContainerError.noSuchFile {
       return nil
     } catch ContainerError.notADirectory {

@@ -1,3 +1,5 @@
+import EncryptedFile
+
 // Reads of a container with damaged parts. The caller's closure receives each error that concerns
 // one file or directory, with its path, and the rest is read. Without a closure the first error is
 // thrown.
@@ -15,6 +17,25 @@ extension CatalogSnapshot {
     } catch  where TableFile.isLoss(error) {
       guard let directory = try? existingDirectory(path) else { throw error }
       return FoundFile(id: directory, inode: Self.lostDirectory)
+    }
+  }
+
+  /// Where a block of them is lost, those that are left count when they are the whole file: no two extents of a file overlap, so none is
+  /// missing.
+  func extents(_ file: UInt64, _ inode: Inode) throws -> [Extent] {
+    do {
+      return try recordedExtents(file, inode)
+    } catch  where TableFile.isLoss(error) {
+      var salvaging = self
+      salvaging.readMode = .salvaging
+      var end: UInt64 = 0
+      let left = try salvaging.recordedExtents(file, inode)
+      for extent in left {
+        guard extent.start == end else { throw error }
+        end = extent.end
+      }
+      guard end >= SegmentLayout.segmentCount(inode.size) else { throw error }
+      return left
     }
   }
 

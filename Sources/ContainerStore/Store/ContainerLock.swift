@@ -51,8 +51,8 @@ enum ContainerLock {
     do throws(IOFailure) {
       return (try io.open(name, mode == .readWrite ? .readWrite : .read), name)
     } catch {
-      // The file is damaged: no process can write.
-      if mode == .readOnly, error.isOfFile, !absentFile.contains(error.errno) {
+      // The file is damaged, or something else is in its place: no process can write.
+      if mode == .readOnly, error.isOfFile, error.errno != missingFile {
         return (try io.open(Superblock.name, .read), Superblock.name)
       }
       // The lock file of the container was lost, for instance by a copy that left it out.
