@@ -6,7 +6,7 @@ import Foundation
 struct PageAction: Decodable, Sendable {
   enum Kind: String, Decodable {
     case active
-    case open, close, tap, move, hide, show
+    case close, tap, move
     case section, action, quickAction, app
     case settings, setting, certificates, dismiss
     case cancelSent, cancelArriving
@@ -27,11 +27,8 @@ struct PageAction: Decodable, Sendable {
   /// What the launcher is told; nil when it is no matter of its, or does not say enough.
   var input: LauncherModel.Input? {
     switch kind {
-    case .open: .setOpen(true, animated: true)
     case .close: .setOpen(false, animated: true)
     case .tap: .buttonTapped
-    case .hide: .setButtonHidden(true)
-    case .show: .setButtonHidden(false)
     case .move:
       if let place, let orientation { .buttonMoved(to: place, orientation) } else { nil }
     case .section: id.map { .selectSection(id: $0) }
