@@ -37,6 +37,12 @@ struct LauncherCommand: ParsableCommand, ReportingCommand {
 
   var reportsJSON: Bool { json }
 
+  func validate() throws {
+    if install, user != nil || json {
+      throw ValidationError("--install makes a key and shows nothing: --user and --json are for afterwards.")
+    }
+  }
+
   func run() throws {
     let place = LauncherPlace(broker.stateDirectory)
     let application = Application(id: .launcher, name: "Launcher", activationUser: user)
@@ -74,15 +80,25 @@ struct LauncherCommand: ParsableCommand, ReportingCommand {
 
   private static func show(_ runtime: AppRuntime, _ passphrase: Answer, _ report: EventReport) async throws {
     try await runtime.authorize(passphrase: passphrase.copy())
-    if let error = try runtime.opened().services.connectionError {
-      // A broker that is not there may come; one that does not take it has to be told to.
-      guard error.code == .brokerUnavailable else { throw error }
-      StandardError.write("dynamics: \(error)\n")
+    let services = try runtime.opened().services
+    // A broker that is not there may come; one that does not take it, or has forgotten it, has to be told to.
+    func isWaitedFor(_ error: ServicesError) -> Bool {
+      [.brokerUnavailable, .connectionLost].contains(error.code)
     }
+    if let error = services.connectionError, !isWaitedFor(error) { throw error }
     let page = try await LauncherPage(of: runtime)
     report.write(AppEvent("launcher", path: page.link.path))
-    for await _ in runtime.authorizationChanges {}
+    var refusal: ServicesError?
+    for await error in services.connectionErrors {
+      guard let error else { continue }
+      guard isWaitedFor(error) else {
+        refusal = error
+        break
+      }
+      StandardError.write("dynamics: \(error)\n")
+    }
     await page.stop()
+    if let refusal { throw refusal }
   }
 }
 
@@ -97,7 +113,8 @@ struct LauncherPlace: Sendable {
 
   /// Makes what is not there yet, and returns the fingerprint of the launcher's key.
   func install(_ application: Application) throws -> String {
-    if try NativeKind(at: container) == .missing {
+    // Also after an installation that was interrupted.
+    if (try? Container.requireContainer(at: container)) == nil {
       try writePassphrase()
       try Container.create(at: container, credential: try secret().credential()).close()
     }
@@ -117,17 +134,19 @@ struct LauncherPlace: Sendable {
     return try SecretInput.passphraseFile(passphrase)
   }
 
-  /// 256 bits as a line of text. Of an installation that was interrupted there may be one already.
+  /// 256 bits as a line of text, whole or not at all.
   private func writePassphrase() throws {
-    let descriptor = open(passphrase, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-    if descriptor < 0, errno == EEXIST { return }
-    guard descriptor >= 0 else { throw CommandError.native("open", passphrase, errno) }
-    defer { close(descriptor) }
+    let new = passphrase + ".new"
+    unlink(new)
+    let descriptor = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    guard descriptor >= 0 else { throw CommandError.native("open", new, errno) }
     let line = Array((Hexadecimal.text(Random.bytes(32)) + "\n").utf8)
-    guard write(descriptor, line, line.count) == line.count, fsync(descriptor) == 0 else {
-      let error = errno
-      unlink(passphrase)
-      throw CommandError.native("write", passphrase, error)
+    let isWritten = write(descriptor, line, line.count) == line.count && fsync(descriptor) == 0
+    let error = errno
+    close(descriptor)
+    guard isWritten, rename(new, passphrase) == 0 else {
+      unlink(new)
+      throw CommandError.native("write", passphrase, isWritten ? errno : error)
     }
   }
 }

@@ -84,9 +84,11 @@ final class PageFollower: Sendable {
     for await _ in looks {
       // Nobody is there: a tab that comes looks by itself.
       guard board.hasTabs, let epoch = board.epoch, let opened = try? runtime.opened() else { continue }
+      // What is nothing but a launcher has no place for them.
+      if runtime.launcher?.model.staysOpen == true { continue }
       do {
         let messages = MessagesPart(
-          try await opened.services.outbox(), await opened.services.arriving())
+          await opened.services.outgoing(), await opened.services.arriving())
         board.show([(.messages, messages)], of: epoch)
         // The inbox is read from the container, which stores what it has to for that: not for each byte that comes.
         let (now, ids) = (options.clock.now, messages.ids)

@@ -56,6 +56,8 @@ struct LauncherPart: Encodable {
 
   var view: String
   var staysOpen: Bool
+  var isConnected: Bool
+  var knowsApps: Bool
   var isAnimated: Bool
   var presented: String
   var places: [String: LauncherModel.Place]
@@ -70,6 +72,7 @@ struct LauncherPart: Encodable {
   init(_ model: LauncherModel) {
     (view, presented) = ("\(model.view)", "\(model.presented)")
     (staysOpen, isAnimated) = (model.staysOpen, model.isAnimated)
+    (isConnected, knowsApps) = (model.isConnected, model.knowsApps)
     places = Dictionary(
       uniqueKeysWithValues: LauncherModel.Orientation.allCases.map { ($0.rawValue, model.buttonPlace($0)) })
     base = model.base

@@ -269,6 +269,19 @@ struct LauncherModelTests {
     #expect(model.apply(.trafficFound(traffic)).ignored == .notAuthorized)
   }
 
+  @Test func withoutABrokerTheListIsAsItWasAndNothingMoves() {
+    let traffic = [Self.id("com.example.a"): Self.traffic]
+    var model = model()
+    #expect(model.isConnected && !model.knowsApps)
+    _ = model.apply(.appsFound(Self.apps, at: .zero))
+    _ = model.apply(.trafficFound(traffic))
+    #expect(model.apply(.connected(true)).ignored == .unchanged)
+    #expect(model.apply(.connected(false)) == .init() && !model.isConnected)
+    #expect(model.apps.count == Self.apps.count && model.knowsApps && model.traffic.isEmpty)
+    #expect(model.apply(.authorized(false)).ignored == nil && model.isConnected && !model.knowsApps)
+    #expect(model.apply(.connected(false)).ignored == .notAuthorized)
+  }
+
   private static let traffic = Provider.Traffic(
     .with {
       ($0.sent.count, $0.sent.waitingCount, $0.arriving.byteCount, $0.arriving.bytesDone) = (2, 9, 5, 7)
@@ -289,7 +302,7 @@ struct LauncherModelTests {
     for step in 0..<100_000 {
       func flag() -> Bool { random.oneIn(2) }
       let input: Model.Input =
-        switch random.below(28) {
+        switch random.below(29) {
         case 0: .authorized(!random.oneIn(4))
         case 1: .setOpen(flag(), animated: flag())
         case 2: .buttonTapped
@@ -316,6 +329,7 @@ struct LauncherModelTests {
         case 23: .launchBegan(ids[random.below(ids.count)])
         case 24: .dismissSettings
         case 25: .setStaysOpen(random.oneIn(4))
+        case 27: .connected(flag())
         case 26: .trafficFound(flag() ? [ids[0]: Self.traffic] : [:])
         default: .launchEnded(ids[random.below(ids.count)], flag() ? nil : .frontRefused)
         }

@@ -300,6 +300,39 @@ struct LauncherTests {
     }
   }
 
+  /// It says when what it shows is how it was.
+  @Test func aBrokerThatGoesIsSeen() async throws {
+    try await withTestApps { world in
+      let app = try await world.start("com.example.app")
+      let launcher = try self.launcher(of: try await world.startLauncher())
+      await until(launcher) { $0.isConnected && $0.apps.map(\.application) == [app.id] }
+      await world.stopBroker()
+      await until(launcher) { !$0.isConnected && $0.apps.count == 1 }
+      try await world.startBroker()
+      await until(launcher) { $0.isConnected && $0.apps.count == 1 }
+    }
+  }
+
+  /// Of a message whose other side has ended nothing moves.
+  @Test func whatBrokeOffWaits() async throws {
+    try await withTestApps { world in
+      let receiver = try await world.start("com.example.receiver")
+      let sender = try await world.start("com.example.sender")
+      try receiver.services.offer(WellKnownService.saveFiles.definition) { _ in .noReply }
+      let launcher = try self.launcher(of: try await world.startLauncher())
+      receiver.faults.hasFullDisk = true
+      try sender.put(Data(count: 5_000), at: "/file")
+      _ = try await sender.services.send(
+        ServiceRequest(WellKnownService.saveFiles.definition, "saveFiles", attachments: ["/file"]),
+        to: receiver.id)
+      await until(launcher) { $0.traffic[receiver.id]?.arriving.count == 1 }
+      await world.kill(receiver)
+      await until(launcher) {
+        $0.traffic[sender.id]?.sent.waitingCount == 1 && $0.traffic[receiver.id] == nil
+      }
+    }
+  }
+
   /// A rule keeps an app from it as from anybody, and a key that nobody approved is no launcher.
   @Test func rulesHoldForItToo() async throws {
     try await withTestApps { world in

@@ -49,8 +49,15 @@ struct LauncherCommandTests {
     _ = try broker.run("launcher", "--install")
     #expect(try readBytes(key) == before)
     try withLauncher(broker) { _ in }
-    // Forgotten, it is no launcher, and says what to do.
+    _ = try broker.run("launcher", "--install", "--user", "somebody", expecting: 64)
+    // Forgotten while it runs, it ends; later it is no launcher, and says what to do.
+    let running = try DynamicsProcess(
+      [Array("launcher".utf8)], in: broker.folder,
+      environment: broker.environment.merging(["XDG_RUNTIME_DIR": broker.folder.root]) { $1 })
+    try running.wait("launcher") { try !readBytes(running.outputPath).isEmpty }
     _ = try broker.run("apps", "forget", "opendynamics.launcher")
+    let ended = try running.finish()
+    #expect(ended.status == 5 && ended.errors.contains("forgot"), "\(ended.status) \(ended.errors)")
     #expect(try broker.run("launcher", expecting: 1).errors.contains("dynamics launcher --install"))
     _ = try broker.run("launcher", "--install")
     try withLauncher(broker) { _ in }

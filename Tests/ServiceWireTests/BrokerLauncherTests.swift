@@ -54,10 +54,68 @@ struct BrokerLauncherTests {
     approve(world, id, key: "key of \(id)")
     #expect(world.closed[world.enrol(id, key: "another")] == .notAllowed)
     let taken = world.enrol(id)
-    #expect(world.closed[taken] == nil && world.last(taken)?.trafficWanted.isWanted == true)
-    // Another key does not take its place.
-    #expect(world.closed[world.enrol(id, key: "another")] == .keyNotPinned)
     #expect(world.closed[taken] == nil)
+    // Another key does not take its place.
+    #expect(world.closed[world.enrol(id, key: "another")] == .notAllowed)
+    #expect(world.closed[taken] == nil)
+  }
+
+  /// What an earlier broker, or another decision, has left of the id is no approval.
+  @Test func anOldPinIsNoLauncher() {
+    var records = BrokerRecords()
+    records.apps[id] = BrokerRecords.App(
+      publicKey: BrokerWorld.key("key of \(id)"), activationUser: "u", enrolled: 0, origin: .plain,
+      presenceKey: Data())
+    let world = BrokerWorld(records: records)
+    #expect(world.closed[world.enrol(id)] == .notAllowed)
+    approve(world, id, key: "key of \(id)")
+    #expect(world.closed[world.enrol(id)] == nil)
+  }
+
+  @Test func nobodyReachesIt() {
+    let world = BrokerWorld()
+    let launcher = launcher(world)
+    let app = world.enrol(a)
+    #expect(
+      world.error(app, .connect(.with { $0.appID = id })) == UInt32(ServicesError.Code.notAllowed.rawValue))
+    #expect(world.introductions.isEmpty && world.closed[launcher] == nil)
+  }
+
+  /// A rule keeps an app from being asked, too.
+  @Test func onlyAppsThatItMaySeeAreAsked() {
+    let world = BrokerWorld()
+    let (one, other) = (world.enrol(a), world.enrol("com.example.theirs", user: "other"))
+    let rule = WireRule.with { ($0.consumer, $0.provider, $0.effect) = (id, a, .deny) }
+    let tool = world.attend()
+    world.ask(tool, .administer(.with { $0.addRule = rule }))
+    _ = launcher(world)
+    #expect(wanted(world, one) == [false] && wanted(world, other) == [false])
+    world.ask(tool, .administer(.with { $0.removeRule = rule }))
+    #expect(wanted(world, one).last == true && wanted(world, other).last == false)
+    let late = world.enrol("com.example.late", user: "other")
+    #expect(world.sent[late]?.first?.enrolled.trafficIsWanted == false)
+  }
+
+  /// Apps of one sandbox that move much do not keep others from hearing that one of them is locked.
+  @Test func itDelaysNoOtherNews() {
+    let world = BrokerWorld()
+    world.state = BrokerState(
+      publicKey: BrokerWorld.brokerKey, administratorKey: BrokerWorld.administratorKey,
+      limits: {
+        var limits = BrokerLimits()
+        (limits.plainApps, limits.sandboxedApps) = (.open(.max), .open(.max))
+        return limits
+      }(), programFault: { _ in nil })
+    _ = launcher(world)
+    let apps = (0..<10).map { world.enrol("com.example.box\($0)", origin: .sandbox("box")) }
+    for app in apps { world.register(app) }
+    world.tick(60_000)
+    let watcher = world.enrol(b)
+    world.ask(watcher, .watch(.with { $0.includesNonProviders = true }))
+    for count in 1...100 { for app in apps { world.ask(app, .traffic(traffic(UInt64(count)))) } }
+    let before = world.changes(watcher).count
+    world.ask(apps[0], .state(.with { $0.state = .locked }))
+    #expect(world.changes(watcher).count == before + 1)
   }
 
   @Test func appsSayWhatTheyHaveOnTheirWayWhileItRuns() {

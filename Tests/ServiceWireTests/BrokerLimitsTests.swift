@@ -66,7 +66,7 @@ struct BrokerLimitsTests {
     for i in 0..<30 { #expect(registered(box[0], "again \(i)") == 0) }
     #expect(registered(box[0], "more") == 16)
     world.tick(40_000)
-    #expect(world.state.registrations.isEmpty && world.state.news.isEmpty)
+    #expect(world.state.paces.isEmpty)
   }
 
   /// Watchers are sent all that they want to know of an app, however little it said.
@@ -91,7 +91,7 @@ struct BrokerLimitsTests {
     #expect(world.state.hasDeadlines)
     world.tick(1000)
     #expect(heard().count == before + 30 && heard().last == .suspended)
-    #expect(world.state.news.isEmpty)
+    #expect(world.state.paces.news.isEmpty)
     // Those who want something of it do not wait for that.
     state(.locked)
     let dialler = world.enrol(b)

@@ -571,7 +571,11 @@ final class BrokerSession {
   /// For properties of the app's services.
   private func show() {
     let shown = Runtime.Shown(connectionError: phase == .up ? nil : lastFailure, isInFront: isInFront)
-    runtime.shown.withLock { $0 = shown }
+    let error = runtime.shown.withLock { now in
+      defer { now = shown }
+      return now.connectionError
+    }
+    if error != shown.connectionError { core.connectionWatchers.yield(shown.connectionError) }
   }
 
   private func setFront(_ isInFront: Bool) {

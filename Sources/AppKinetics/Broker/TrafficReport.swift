@@ -8,7 +8,7 @@ final class TrafficReport {
   private var isDue = false
   private var earliest: UInt64 = 0
 
-  /// Milliseconds from one message to the next.
+  /// Milliseconds from one count to the next.
   static let pause: UInt64 = 1_000
 
   init(_ core: Core) { self.core = core }
@@ -30,10 +30,11 @@ final class TrafficReport {
   func tick(_ now: UInt64) {
     guard isDue, now >= earliest else { return }
     isDue = false
+    // To count them costs something, too.
+    earliest = now + Self.pause
     let traffic = core.traffic
     guard let told, told != traffic else { return }
     self.told = traffic
-    earliest = now + Self.pause
     core.broker.put(.traffic(traffic)) { _, _ in }
   }
 }

@@ -60,9 +60,11 @@ final class PeerInbox {
 
   /// Counts the messages with files that the app was told of.
   func add(to way: inout WireTraffic.Way) {
-    for transfer in arriving.values.compactMap(\.transfer) {
+    for delivery in arriving.values {
+      guard let transfer = delivery.transfer else { continue }
       way.add(
-        byteCount: transfer.byteCount, bytesDone: transfer.bytesDone, waits: transfer.waitsFor != nil)
+        byteCount: transfer.byteCount, bytesDone: transfer.bytesDone,
+        waits: transfer.waitsFor != nil || !delivery.isUnderWay)
     }
   }
 

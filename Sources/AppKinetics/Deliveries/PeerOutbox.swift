@@ -135,12 +135,22 @@ final class PeerOutbox {
     return states
   }
 
-  /// Counts the messages. One of which nothing is known waits.
-  func add(to way: inout WireTraffic.Way) {
+  /// All of them, without params.
+  func messages(isHeld: Bool) -> [OutboxMessage] {
     let states = states
-    for delivery in outgoing.values {
-      let isUnderWay = if case .underWay? = states[delivery.entry.number] { true } else { false }
-      way.add(byteCount: delivery.entry.byteCount, bytesDone: delivery.bytesDone, waits: !isUnderWay)
+    return outgoing.values.map { delivery in
+      var message = OutboxMessage(unread: delivery, to: peer.application)
+      message.state = states[delivery.entry.number] ?? (isHeld ? .held : .waiting)
+      return message
+    }
+  }
+
+  /// Counts the messages.
+  func add(to way: inout WireTraffic.Way) {
+    for (id, delivery) in outgoing {
+      let moves =
+        delivery.wasAccepted && peer.isConnected && peer.deliveries.waitReason(ofSent: id) == nil
+      way.add(byteCount: delivery.entry.byteCount, bytesDone: delivery.bytesDone, waits: !moves)
     }
   }
 
@@ -394,7 +404,7 @@ final class PeerOutbox {
         } catch  where Shortage.isOfClosedContainer(error) {
           // With the next start it is offered again, and told then.
         } catch {
-          message = OutboxMessage(unreadable: delivery, to: application)
+          message = OutboxMessage(unread: delivery, to: application)
         }
       }
       // What an earlier process sent most of.

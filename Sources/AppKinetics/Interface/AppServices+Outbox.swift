@@ -111,8 +111,8 @@ extension OutboxMessage {
 
   private static let pageFileCount = 4096
 
-  /// As far as it is known of one that cannot be read.
-  init(unreadable delivery: OutgoingDelivery, to receiver: ApplicationID) {
+  /// As far as it is known without reading it.
+  init(unread delivery: OutgoingDelivery, to receiver: ApplicationID) {
     self.init(
       request: delivery.request ?? delivery.entry.id, isReply: delivery.isReply, receiver: receiver,
       date: delivery.entry.date, fileCount: delivery.entry.fileCount, byteCount: delivery.entry.byteCount,
@@ -123,6 +123,15 @@ extension OutboxMessage {
 extension AppServices {
   /// What is on its way, oldest first. Also before ``start()`` and after ``stop()``. Throws the container's errors.
   public func outbox() async throws -> [OutboxMessage] { try await runtime.outbox() }
+
+  /// The messages of ``outbox()`` that these services know, without params. Nothing is read: a container that is read stores what waits first.
+  package func outgoing() async -> [OutboxMessage] {
+    await runtime.result { core in
+      let pins = core.keys.pins
+      return core.peers.values.flatMap { $0.outbox.messages(isHeld: pins.isChanged($0.application.text)) }
+        .sorted { $0.date < $1.date }
+    }
+  }
 
   /// Takes back a reply that is in the outbox, as ``cancelRequest(_:to:)`` does with a request.
   @discardableResult

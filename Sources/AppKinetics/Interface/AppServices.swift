@@ -165,6 +165,16 @@ public final class AppServices: Sendable {
     runtime.shown.withLock { $0.connectionError }
   }
 
+  /// ``connectionError`` as it is, and each one after it, of which a slow reader hears the latest. Ends with ``stop()``.
+  public var connectionErrors: AsyncStream<ServicesError?> {
+    AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
+      runtime.perform { core in
+        continuation.yield(core.runtime.shown.withLock { $0.connectionError })
+        core.watch(\.connectionWatchers, continuation)
+      }
+    }
+  }
+
   /// Tells the broker, and other apps with it, what became of the app. Locked, it is given nothing until it runs again: requests without files are
   /// refused after ``Options/unlockTime``, those with files wait. Suspended, it refuses requests without files at once, and those with files wait as well.
   /// Replies arrive in every state; those that no call awaits wait until the app runs.

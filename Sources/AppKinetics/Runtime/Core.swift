@@ -62,6 +62,8 @@ final class Core {
   var arrivalWatchers = Watchers<IncomingTransfer>()
   /// Of messages with files, whatever it is that has changed.
   var messageWatchers = Watchers<Void>()
+  /// Of the connection to the broker.
+  var connectionWatchers = Watchers<ServicesError?>()
   /// The apps that have wanted something of this one since it was locked or suspended; empty while it runs.
   private(set) var waitingPeers: Set<ApplicationID> = [] {
     didSet { waitingPeerWatchers.yield(waitingPeers) }
@@ -149,6 +151,7 @@ final class Core {
     rollbackWatchers.finish()
     arrivalWatchers.finish()
     messageWatchers.finish()
+    connectionWatchers.finish()
     waitingPeerWatchers.finish()
     return true
   }

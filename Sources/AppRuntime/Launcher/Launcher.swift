@@ -165,15 +165,20 @@ public final class Launcher: Sendable {
     apply(.authorized(services != nil))
     guard let services else { return }
     let task = Task { [weak self] in
-      guard
-        let lists = try? await BlockingCall.run({
-          services.watchProviders(includesOwn: true, includesContents: true, includesNonProviders: true)
-        })
-      else { return }
-      do {
-        for try await list in lists { self?.found(list, by: services) }
-      } catch {
-        // The services have stopped.
+      await withDiscardingTaskGroup { group in
+        group.addTask {
+          for await error in services.connectionErrors { self?.connected(error == nil, by: services) }
+        }
+        guard
+          let lists = try? await BlockingCall.run({
+            services.watchProviders(includesOwn: true, includesContents: true, includesNonProviders: true)
+          })
+        else { return }
+        do {
+          for try await list in lists { self?.found(list, by: services) }
+        } catch {
+          // The services have stopped, or the broker has refused them for good.
+        }
       }
     }
     state.withLock { state in
@@ -189,6 +194,11 @@ public final class Launcher: Sendable {
       return state.watchers
     }
     events.async { for watcher in watchers.values { watcher.finish() } }
+  }
+
+  private func connected(_ isConnected: Bool, by services: AppServices) {
+    guard state.withLock({ $0.services === services }) else { return }
+    apply(.connected(isConnected))
   }
 
   private func found(_ providers: [Provider], by services: AppServices) {

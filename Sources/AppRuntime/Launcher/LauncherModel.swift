@@ -227,6 +227,8 @@ public struct LauncherModel: Sendable, Hashable {
     case trafficFound([ApplicationID: Provider.Traffic])
     /// The broker does not answer.
     case appsNotFound(at: Duration)
+    /// Whether there is a connection to the broker: without one the list is as it was.
+    case connected(Bool)
     case selectApp(ApplicationID)
     /// The app lets another one come to front.
     case launchBegan(ApplicationID)
@@ -276,6 +278,8 @@ public struct LauncherModel: Sendable, Hashable {
   public private(set) var traffic: [ApplicationID: Provider.Traffic] = [:]
   /// Whether the panel is open whenever the app is shown.
   public private(set) var staysOpen = false
+  /// Whether there is a connection to the broker, and with it news of the apps.
+  public private(set) var isConnected = true
   /// Launches that are under way.
   public private(set) var launching: Set<ApplicationID> = []
   /// The last launch that failed, until the next one or the panel closes.
@@ -324,6 +328,9 @@ public struct LauncherModel: Sendable, Hashable {
     let providers = apps.filter { $0.services.contains(action.service) && !$0.isOwn && $0.canBeLaunched }
     return providers.isEmpty ? .notProvided : .enabled(providers.map(\.application))
   }
+
+  /// Whether a list of apps has come.
+  public var knowsApps: Bool { appsTime != nil }
 
   /// Whether the list of apps counts at this time without being asked for anew.
   public func isFresh(at now: Duration) -> Bool {
@@ -401,6 +408,13 @@ public struct LauncherModel: Sendable, Hashable {
       // The same list stays the same in memory, which is quickly seen.
       if sorted != self.apps { self.apps = sorted }
       appsTime = time
+      return []
+    case .connected(let isConnected):
+      guard isAuthorized else { throw .notAuthorized }
+      guard self.isConnected != isConnected else { throw .unchanged }
+      self.isConnected = isConnected
+      // Nothing is known to move.
+      if !isConnected { traffic = [:] }
       return []
     case .trafficFound(let traffic):
       guard isAuthorized else { throw .notAuthorized }
@@ -507,7 +521,8 @@ public struct LauncherModel: Sendable, Hashable {
     // Nothing of what others are called stays.
     let effects = isOpen ? shut(animated: false) : []
     (self.isAuthorized, presented) = (false, .nothing)
-    (apps, appsTime, traffic, launching, failedLaunch) = ([], nil, [:], [], nil)
+    (apps, appsTime, traffic, isConnected) = ([], nil, [:], true)
+    (launching, failedLaunch) = ([], nil)
     return effects
   }
 

@@ -269,6 +269,8 @@ function drawLauncher() {
     if (row.firstChild.textContent !== section.title) row.firstChild.replaceChildren(foreign(section.title));
     row.text = plain(section.title);
   });
+  show($("away"), !parts.launcher.isConnected);
+  drawNone();
   put($("failed"), failed ? t("{0} did not open: {1}", nameOf(failed.id), failed.reason) : "");
   show($("failed"), !!failed);
   for (const app of $("apps").children) mark(app.firstChild, "aria-busy", parts.launcher.launching.includes(app.firstChild.name) ? "true" : null);
@@ -318,6 +320,9 @@ function placeDock() {
 const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
 
 function drawApps() {
+  // A name is the app's own word, and another one may have the same.
+  const called = new Map();
+  for (const {name} of parts.apps?.apps ?? []) called.set(plain(name), (called.get(plain(name)) ?? 0) + 1);
   rows($("apps"), parts.apps?.apps ?? [], app => app.id, app => {
     const name = foreign(app.name), state = el("small");
     const pick = button("", chooseApp, {class: "app pick", tabIndex: -1});
@@ -332,12 +337,18 @@ function drawApps() {
     pick.dataset.state = app.state;
     mark(pick, "aria-disabled", app.isLaunchable ? null : "true");
     mark(pick, "aria-current", app.isInFront ? "true" : null);
-    put(state, app.isInFront ? t("In front") : !app.isLaunchable ? t("Cannot be started") : t(appStates[app.state]));
+    const stands = !app.isLaunchable ? t("Cannot be started") : app.isInFront && app.state === "running" ? "" : t(appStates[app.state]);
+    put(state, [called.get(plain(app.name)) > 1 ? app.id : "", app.isInFront ? t("In front") : "", stands].filter(Boolean).join(", "));
     row.text ??= plain(`${app.name} ${app.id}`);
   });
-  show($("apps-none"), parts.launcher?.staysOpen && !parts.apps?.apps.length);
+  drawNone();
   drawTraffic();
   filter();
+}
+
+function drawNone() {
+  const {staysOpen, knowsApps} = parts.launcher ?? {};
+  show($("apps-none"), !!staysOpen && knowsApps && !parts.apps?.apps.length);
 }
 
 // How many messages an app has on their way: more is not known of other apps.
@@ -708,7 +719,7 @@ document.addEventListener("keydown", event => {
     if (!$("places").hidden) return closePlaces();
     if (!$("sheet").hidden) return act({kind: "dismiss"});
     if (!$("panel").hidden && $("search").value) { $("search").value = ""; event.preventDefault(); return filter(); }
-    if (!$("panel").hidden) return parts.launcher.staysOpen ? undefined : act({kind: "close"});
+    if (!$("panel").hidden) return parts.launcher.staysOpen ? show($("toast"), false) : act({kind: "close"});
     if (!$("coach").hidden) return act({kind: "dismiss"});
     return show($("toast"), false);
   }

@@ -32,3 +32,21 @@ struct AppNews: Sendable {
     }
   }
 }
+
+/// What apps may do how often, each apart from the others.
+struct BrokerPaces: Sendable {
+  /// Register.
+  var registrations: Allowances
+  /// Come, or be in another state: watchers are told.
+  var news: AppNews
+  /// Have more or less on their way: the launcher is told.
+  var traffic: AppNews
+
+  init(limits: BrokerLimits) {
+    registrations = Allowances(limits: limits)
+    (news, traffic) = (AppNews(limits: limits), AppNews(limits: limits))
+  }
+
+  /// Whether nobody waits, and everybody may register as often as may be, as of the last tick.
+  var isEmpty: Bool { registrations.isEmpty && news.isEmpty && traffic.isEmpty }
+}

@@ -58,7 +58,7 @@ struct AppPresence: Sendable {
   /// Whether the launcher runs, which is shown what all apps have on their way.
   var hasLauncher: Bool { running[ApplicationID.launcher.text]?.standsIn == false }
 
-  /// Returns whether this is another one than before.
+  /// Returns whether this is another one than before. Without a launcher it is not kept.
   mutating func setTraffic(_ traffic: WireTraffic, of appID: String) -> Bool {
     guard hasLauncher, running[appID]?.traffic != traffic else { return false }
     running[appID]?.traffic = traffic

@@ -1,4 +1,5 @@
 import Foundation
+import ServiceValues
 
 /// The messages that wait for room on one connection: its app's policy, lists, and the news of
 /// watches. Lists and watches take turns, and so do the watches.
@@ -148,6 +149,11 @@ struct BrokerFeeds: Sendable {
     note(appID, &answers) {
       watcher == nil || $0.appID == watcher || $0.appID == nil && $0.origin != .plain
     }
+  }
+
+  /// The launcher alone is shown it.
+  mutating func noteTraffic(of appID: String, _ answers: inout BrokerAnswers) {
+    note(appID, &answers) { $0.appID == ApplicationID.launcher.text }
   }
 
   /// An app of the sandbox was added or forgotten: the clients there see only what all of its apps

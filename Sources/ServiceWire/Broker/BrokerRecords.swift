@@ -142,6 +142,14 @@ package struct BrokerRecords: Sendable, Equatable {
     return approved == KeyFingerprint.of(publicKey)
   }
 
+  /// Throws `notAllowed` for the launcher's id, in any spelling, without an approved key: another one would keep the id from it.
+  func requireApproved(launcher appID: String, _ publicKey: Data) throws(ProtocolViolation) {
+    guard appID.lowercased() != ApplicationID.launcher.text || isApproved(appID, publicKey) else {
+      throw ProtocolViolation(
+        fault: .notAllowed, detail: "the launcher's key is approved first: dynamics launcher --install")
+    }
+  }
+
   /// Apps that nobody has approved: of an origin, and in all.
   func unapprovedCounts(_ origin: BrokerOrigin) -> (ofOrigin: Int, all: Int) {
     var (ofOrigin, all) = (0, 0)

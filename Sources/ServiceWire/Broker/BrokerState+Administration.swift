@@ -84,6 +84,7 @@ extension BrokerState {
       feeds.noteChangeOfPolicy(for: number, &answers)
     }
     guard rule.isAboutAccess else { return }
+    if presence.hasLauncher, rule.concerns(ApplicationID.launcher.text) { tellTrafficIsWanted() }
     feeds.noteChange(
       of: rule.hasProvider ? rule.provider : nil, for: rule.hasConsumer ? rule.consumer : nil, &answers)
   }

@@ -12,6 +12,7 @@ extension BrokerState {
       !enrol.activationUser.isEmpty, enrol.state.isOfOneThatRuns,
       enrol.presenceKey.isEmpty || enrol.presenceKey.count == KeyPair.byteCount
     else { throw ProtocolViolation(fault: .malformed) }
+    try records.requireApproved(launcher: appID, new.publicKey)
     // Its key is in a file that cannot be read: any key would be as good as the right one.
     guard !records.isDamaged(appID) else { throw ProtocolViolation(fault: .keyNotPinned) }
     if enrol.standsIn { return try standIn(new, now: now) }
@@ -54,7 +55,7 @@ extension BrokerState {
   private mutating func keepPresenceKey(_ new: BrokerEnrolment, now: UInt64) throws(ProtocolViolation) {
     let key = new.enrol.presenceKey
     guard !key.isEmpty, key != records.apps[new.appID]?.presenceKey else { return }
-    guard registrations.charge(new.appID, from: new.origin, now: now) else {
+    guard paces.registrations.charge(new.appID, from: new.origin, now: now) else {
       throw ProtocolViolation(fault: .limitExceeded, detail: "registrations a second")
     }
     records.apps[new.appID]?.presenceKey = key
@@ -85,7 +86,7 @@ extension BrokerState {
       $0.version = min(enrol.version, Self.versionMax)
       if standsIn { return }
       $0.policy = records.policy.concerning(appID)
-      $0.trafficIsWanted = presence.hasLauncher
+      $0.trafficIsWanted = isTrafficWanted(of: appID)
       $0.forgottenCount = records.forgotten.count
       guard enrol.hasForgottenCount else { return }
       if let forgotten = records.forgotten.since(enrol.forgottenCount) {

@@ -8,8 +8,8 @@ extension BrokerState {
     _ target: String, from dialler: String, _ question: BrokerQuestion, _ owner: BrokerOwner, now: UInt64
   ) throws(BrokerRefusal) {
     try BrokerRefusal.checkAppID(target)
-    // One app has one connection, and cannot be both sides of a channel.
-    guard target != dialler else { throw .answer(.notAllowed) }
+    // One app has one connection, and cannot be both sides of a channel. The launcher takes nothing.
+    guard target != dialler, target != ApplicationID.launcher.text else { throw .answer(.notAllowed) }
     if let code = records.refusal(of: dialler, target) { throw .answer(code) }
     let dial = WaitingDials.Dial(question, dialler: dialler, owner: owner)
     guard let other = presence.running[target] else {

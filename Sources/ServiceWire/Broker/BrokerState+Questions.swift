@@ -59,7 +59,7 @@ extension BrokerState {
       let registration = try registration.checked()
       // An app that comes back with the same one is not charged: nothing is written.
       if records.apps[appID]?.registration != registration {
-        try registrations.chargeChange(of: appID, from: connection.origin, now: now)
+        try paces.registrations.chargeChange(of: appID, from: connection.origin, now: now)
       }
       if let wrong = registration.fault(limits) { throw .answer(.invalidRegistration, detail: wrong) }
       setRegistration(registration, of: appID)
@@ -83,20 +83,27 @@ extension BrokerState {
       continueDials(to: appID, now: now)
     case .traffic(let traffic):
       answers.done(question)
-      guard presence.setTraffic(try traffic.checked(), of: appID) else { return }
-      tellNews(of: appID, from: connection.origin, now: now)
+      guard presence.setTraffic(try traffic.checked(), of: appID),
+        paces.traffic.mayTell(of: appID, from: connection.origin, now: now)
+      else { return }
+      feeds.noteTraffic(of: appID, &answers)
     case .leave:
-      try registrations.chargeChange(of: appID, from: connection.origin, now: now)
+      try paces.registrations.chargeChange(of: appID, from: connection.origin, now: now)
       leave(appID, question)
     default: try answer(question, kind)
     }
   }
 
-  /// The launcher has come or gone.
+  /// The launcher runs, and may see the app.
+  func isTrafficWanted(of appID: String) -> Bool {
+    presence.hasLauncher && records.refusal(of: ApplicationID.launcher.text, appID) == nil
+  }
+
+  /// The launcher has come or gone, or may see others.
   mutating func tellTrafficIsWanted() {
-    let isWanted = presence.hasLauncher
-    if !isWanted { presence.forgetTraffic() }
-    for (_, number) in presence.connections {
+    if !presence.hasLauncher { presence.forgetTraffic() }
+    for (appID, number) in presence.connections where appID != ApplicationID.launcher.text {
+      let isWanted = isTrafficWanted(of: appID)
       answers.send(to: number) { $0.trafficWanted.isWanted = isWanted }
     }
   }

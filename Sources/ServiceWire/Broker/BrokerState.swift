@@ -27,8 +27,7 @@ package struct BrokerState: Sendable {
   var feeds: BrokerFeeds
   var frontChanges: FrontChanges
   var dials: WaitingDials
-  var registrations: Allowances
-  var news: AppNews
+  var paces: BrokerPaces
   /// Behind the numbers by which apps know sandboxes: the same as long as the broker has its key, so that a sandbox has one number, and
   /// what an app keeps for it one sum, also after the broker has started anew.
   let originSecret: [UInt8]
@@ -56,8 +55,7 @@ package struct BrokerState: Sendable {
     feeds = BrokerFeeds(limits: limits)
     frontChanges = FrontChanges(limits: limits)
     dials = WaitingDials(limits: limits)
-    registrations = Allowances(limits: limits)
-    news = AppNews(limits: limits)
+    paces = BrokerPaces(limits: limits)
   }
 
   package var connectionCount: Int { connections.count }
@@ -132,15 +130,16 @@ package struct BrokerState: Sendable {
 
   /// Whether ``tick(now:)`` will have something to do.
   package var hasDeadlines: Bool {
-    !registrations.isEmpty || !news.isEmpty || !dials.isEmpty || frontChanges.isAsked
+    !paces.isEmpty || !dials.isEmpty || frontChanges.isAsked
       || connections.hasBeginning
   }
 
   /// Called every second or so, while something has a deadline.
   package mutating func tick(now: UInt64) -> [BrokerOutput] {
     for number in connections.overdue(now: now) { close(number, .timedOut) }
-    registrations.tick(now: now)
-    for appID in news.takeLate(now: now) { feeds.noteChange(of: appID, &answers) }
+    paces.registrations.tick(now: now)
+    for appID in paces.news.takeLate(now: now) { feeds.noteChange(of: appID, &answers) }
+    for appID in paces.traffic.takeLate(now: now) { feeds.noteTraffic(of: appID, &answers) }
     dials.endStarts(now: now, &answers)
     startNext(now: now)
     dials.refuseOverdue(now: now, &answers)
@@ -153,7 +152,7 @@ package struct BrokerState: Sendable {
 
   /// The app is here, or in another state.
   mutating func tellNews(of appID: String, from origin: BrokerOrigin, now: UInt64) {
-    if news.mayTell(of: appID, from: origin, now: now) { feeds.noteChange(of: appID, &answers) }
+    if paces.news.mayTell(of: appID, from: origin, now: now) { feeds.noteChange(of: appID, &answers) }
   }
 
   // MARK: Receiving

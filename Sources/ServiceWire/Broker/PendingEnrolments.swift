@@ -1,5 +1,4 @@
 import Foundation
-import ServiceValues
 
 /// An enrolment, with the connection that it came over.
 struct BrokerEnrolment: Sendable {
@@ -29,10 +28,6 @@ struct PendingEnrolments: Sendable {
   /// `notAllowed` or `limitExceeded` if it may not even wait.
   mutating func admit(_ new: BrokerEnrolment, _ records: BrokerRecords) throws(ProtocolViolation) -> Bool {
     if records.isApproved(new.appID, new.publicKey) { return true }
-    guard new.appID.lowercased() != ApplicationID.launcher.text else {
-      throw ProtocolViolation(
-        fault: .notAllowed, detail: "the launcher's key is approved first: dynamics launcher --install")
-    }
     switch new.origin == .plain ? limits.plainApps : limits.sandboxedApps {
     case .installed:
       throw ProtocolViolation(
