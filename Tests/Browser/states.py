@@ -108,6 +108,11 @@ def alone(host, page):
     page.until("document.querySelectorAll('#apps li:not([hidden])').length === 1")
     yield "alone-search"
     page.keys(Keys.ESCAPE)
+    host("broker stop")
+    page.until("!document.getElementById('away').hidden")
+    yield "alone-away"
+    host("broker start")
+    page.until("document.getElementById('away').hidden")
     page.click("#panel-leave")
     page.until("document.getElementById('base').hidden")
     yield "alone-logged-out"

@@ -180,6 +180,8 @@ final class Host: Sendable {
       return try await send(
         from: other(words[1]).services, other(words[1]).container, to: ApplicationID(receiver),
         words.dropLast() + [String(words[3].prefix { $0 != " " })])
+    // broker stop, or start.
+    case "broker": if rest == "stop" { await world.stopBroker() } else { try await world.startBroker() }
     // install ID: one that does not run any more, and can be started.
     case "install": try await world.install(words[1], "/usr/bin/true")
     // receive ID NAME BYTES: a file of so many bytes arrives; returns at once.
