@@ -382,7 +382,7 @@ def apps_of_different_users_do_not_talk(world):
 def shows_the_launcher_what_is_on_its_way(world):
     provider, consumer = pair(world)
     app_id = "opendynamics.launcher"
-    expect(refusal(world.app, "launcher", app_id=app_id), 6)
+    expect(refusal(world.app, "launcher", app_id=app_id), 7)
     approval = {"app_id": app_id, "key_fingerprint": keys.fingerprint(world.key("launcher").public)}
     world.administrator().ask("administer", {"approve": approval})
     launcher = world.app("launcher", app_id=app_id)
