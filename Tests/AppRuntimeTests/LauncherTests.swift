@@ -333,6 +333,27 @@ struct LauncherTests {
     }
   }
 
+  /// A reader that is cancelled while a state is shown to it holds up nobody.
+  @Test func readersAreCancelledWhileItIsShown() async throws {
+    let launcher = Launcher(LauncherModel.Memory(), AppRuntime.Options(), on: DispatchQueue(label: "events"))
+    { _ in }
+    let isOver = Guarded(false)
+    Thread.detachNewThread {
+      var count = 0
+      while !isOver.withLock({ $0 }) {
+        launcher.apply(.setBase("\(count)"))
+        count += 1
+      }
+    }
+    defer { isOver.withLock { $0 = true } }
+    for _ in 0..<3_000 {
+      let reader = Task { for await _ in launcher.changes {} }
+      await Task.yield()
+      reader.cancel()
+      await reader.value
+    }
+  }
+
   /// A rule keeps an app from it as from anybody, and a key that nobody approved is no launcher.
   @Test func rulesHoldForItToo() async throws {
     try await withTestApps { world in

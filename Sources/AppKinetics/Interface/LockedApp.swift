@@ -88,8 +88,9 @@ public final class LockedApp: Sendable {
       continuation.finish()
       return stream
     }
+    // Later: this is called with the reader's task locked, and whoever tells an event holds the app's lock when it wakes that task.
     continuation.onTermination = { [weak self] _ in
-      self?.state.withLock { $0[keyPath: watchers].remove(number) }
+      DispatchQueue.global().async { [self] in self?.state.withLock { $0[keyPath: watchers].remove(number) } }
     }
     return stream
   }
@@ -220,7 +221,6 @@ public final class LockedApp: Sendable {
   }
 
   private func end() {
-    // A stream that ends takes itself out of the state.
     var (started, waiting, front) = state.withLock { state in
       defer { (state.started, state.waiting, state.front) = (nil, Watchers(), Watchers()) }
       state.hasEnded = true

@@ -76,7 +76,10 @@ public final class Launcher: Sendable {
         return state.lastWatcher
       }
       guard let number else { return continuation.finish() }
-      continuation.onTermination = { [weak self] _ in self?.state.withLock { $0.watchers[number] = nil } }
+      // Later: this is called with the reader's task locked, and whoever shows a state holds the launcher's lock when it wakes that task.
+      continuation.onTermination = { [weak self, events] _ in
+        events.async { [self] in self?.state.withLock { $0.watchers[number] = nil } }
+      }
     }
   }
 
@@ -181,9 +184,11 @@ public final class Launcher: Sendable {
         }
       }
     }
-    state.withLock { state in
-      if state.services === services { state.following = task } else { task.cancel() }
+    let isLate = state.withLock { state in
+      if state.services === services { state.following = task }
+      return state.services !== services
     }
+    if isLate { task.cancel() }
   }
 
   func stop() {
