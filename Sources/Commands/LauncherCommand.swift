@@ -5,6 +5,7 @@ import ContainerStore
 import Foundation
 import LauncherPage
 import SecureFiles
+import ServiceBroker
 import ServiceWire
 import SodiumPrimitives
 
@@ -115,7 +116,9 @@ struct LauncherPlace: Sendable {
   func install(_ application: Application) throws -> String {
     // Also after an installation that was interrupted.
     if (try? Container.requireContainer(at: container)) == nil {
-      try writePassphrase()
+      // 256 bits as a line of text.
+      let line = Data((Hexadecimal.text(Random.bytes(32)) + "\n").utf8)
+      try StateFiles.write(line, passphrase, temporary: passphrase + ".new")
       try Container.create(at: container, credential: try secret().credential()).close()
     }
     return try withContainer(at: container, try secret(), mode: .readWrite) { store in
@@ -132,21 +135,5 @@ struct LauncherPlace: Sendable {
           ? "\(PrintableText.of(container)) cannot be opened without that file: remove it first" : nil)
     }
     return try SecretInput.passphraseFile(passphrase)
-  }
-
-  /// 256 bits as a line of text, whole or not at all.
-  private func writePassphrase() throws {
-    let new = passphrase + ".new"
-    unlink(new)
-    let descriptor = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-    guard descriptor >= 0 else { throw CommandError.native("open", new, errno) }
-    let line = Array((Hexadecimal.text(Random.bytes(32)) + "\n").utf8)
-    let isWritten = write(descriptor, line, line.count) == line.count && fsync(descriptor) == 0
-    let error = errno
-    close(descriptor)
-    guard isWritten, rename(new, passphrase) == 0 else {
-      unlink(new)
-      throw CommandError.native("write", passphrase, isWritten ? errno : error)
-    }
   }
 }

@@ -1,5 +1,5 @@
 import CPosix
-import Foundation
+package import Foundation
 import UnixSockets
 
 #if canImport(Glibc)
@@ -11,7 +11,7 @@ import UnixSockets
 #endif
 
 /// Files that are replaced as a whole, in a directory that is for this user only.
-enum StateFiles {
+package enum StateFiles {
   /// The directory and those above it, with access for this user only. Throws `SocketError` when it is open to others.
   static func makeDirectory(_ path: String) throws {
     var made = path.hasPrefix("/") ? "" : "."
@@ -49,7 +49,7 @@ enum StateFiles {
 
   /// Replaces the file durably: a reader finds the old or the new bytes, whole, also after a power cut. `temporary` is a path of the
   /// same file system.
-  static func write(_ bytes: Data, _ path: String, temporary: String) throws(ServiceBrokerError) {
+  package static func write(_ bytes: Data, _ path: String, temporary: String) throws(ServiceBrokerError) {
     unlink(temporary)
     let number = cposix_open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
     try check(number, "open", temporary)
