@@ -3,7 +3,7 @@ import ServiceWire
 /// Tells the broker how many messages the app has on their way, while the launcher wants to know (BROKER-PROTOCOL.md, "The launcher").
 final class TrafficReport {
   private unowned let core: Core
-  /// What the broker was told last over this connection; nil while nobody wants to know.
+  /// The traffic that the broker was told last over this connection; nil while nobody wants to know.
   private var told: WireTraffic?
   private var isDue = false
   private var earliest: UInt64 = 0
@@ -47,15 +47,16 @@ extension Core {
   }
 
   fileprivate var traffic: WireTraffic {
-    var traffic = WireTraffic()
+    var (sent, arriving) = (WireTraffic.Way(), WireTraffic.Way())
     for peer in peers.values {
-      peer.outbox.add(to: &traffic.sent)
-      peer.inbox.add(to: &traffic.arriving)
+      peer.outbox.add(to: &sent)
+      peer.inbox.add(to: &arriving)
     }
-    // A message that is not set differs from one that is, and says the same.
-    if traffic.sent == WireTraffic.Way() { traffic.clearSent() }
-    if traffic.arriving == WireTraffic.Way() { traffic.clearArriving() }
-    return traffic
+    // A way that is set differs from one that is not, and with nothing in it says the same.
+    return .with { [sent, arriving] in
+      if sent.count > 0 { $0.sent = sent }
+      if arriving.count > 0 { $0.arriving = arriving }
+    }
   }
 }
 

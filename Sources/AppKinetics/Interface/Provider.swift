@@ -38,11 +38,11 @@ public struct Provider: Sendable, Hashable {
     public struct Way: Sendable, Hashable {
       /// The number of messages.
       public var count: UInt64
-      /// Of them, those of which nothing moves now.
+      /// The number of messages of which nothing moves now; they are among ``count``.
       public var waitingCount: UInt64
-      /// Of all files.
+      /// The bytes of all files.
       public var byteCount: UInt64
-      /// Of all files, that the receiver has.
+      /// The bytes of all files that the receiver has.
       public var bytesDone: UInt64
 
       init(_ wire: WireTraffic.Way) {
@@ -83,7 +83,7 @@ public struct Provider: Sendable, Hashable {
   public var isInFront: Bool
   /// Whether the broker knows a program that starts it when it does not run.
   public var isInstalled: Bool
-  /// What the app has on its way; nil unless the app that asks is the launcher (``ApplicationID/launcher``), and for an app that says nothing.
+  /// The messages that the app has on its way. Only the launcher (``ApplicationID/launcher``) is told; for other apps, and of an app that says nothing, it is nil.
   public var traffic: Traffic?
 
   /// Nil for what is no app.

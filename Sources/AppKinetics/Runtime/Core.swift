@@ -62,7 +62,7 @@ final class Core {
   var arrivalWatchers = Watchers<IncomingTransfer>()
   /// Of messages with files, whatever it is that has changed.
   var messageWatchers = Watchers<Void>()
-  /// Of the connection to the broker.
+  /// The streams that listen to errors of the connection to the broker.
   var connectionWatchers = Watchers<ServicesError?>()
   /// The apps that have wanted something of this one since it was locked or suspended; empty while it runs.
   private(set) var waitingPeers: Set<ApplicationID> = [] {

@@ -1191,12 +1191,13 @@ package nonisolated struct WireTraffic: Sendable {
 
     package var count: UInt64 = 0
 
-    /// Of them, those of which nothing moves now.
+    /// The messages of which nothing moves now; they are in `count`.
     package var waitingCount: UInt64 = 0
 
-    /// Of all files.
+    /// The bytes of all files.
     package var byteCount: UInt64 = 0
 
+    /// The bytes of all files that the receiver has.
     package var bytesDone: UInt64 = 0
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
