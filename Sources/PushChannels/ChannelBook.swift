@@ -66,7 +66,7 @@ package struct ChannelBook: Sendable {
     package let reason: String
   }
 
-  /// Code of the Error event for a call that does not fit the channel's state.
+  /// Code of the Error event for a call that does not fit the channel's state, and for a channel that was given up while it was connecting.
   package static let misuse: UInt32 = 0
 
   private struct Entry: Sendable {
@@ -106,6 +106,7 @@ package struct ChannelBook: Sendable {
     case opened(ChannelID, token: String, host: String?)
     case event(ChannelID, sequence: UInt64, ChannelEvent)
     case failed(ChannelID, UInt32)
+    case givenUp
     case misuse
   }
 
@@ -177,6 +178,17 @@ package struct ChannelBook: Sendable {
     return [.save(entries[id]!.record)] + close
   }
 
+  /// Gives up a channel that the relay has not opened. Error 0 follows, and what the relay opens all the same is resumed by the next `connect`,
+  /// as after a restart. Nothing happens in another phase, and when the answer waits for the app.
+  package mutating func giveUp(_ identifier: String) -> [Effect] {
+    guard let handle = handles[identifier], handle.phase == .connecting, let id = handle.channel,
+      let entry = entries[id], !entry.isShown, !entry.hasFailed
+    else { return [] }
+    handles[identifier]!.channel = nil
+    handles[identifier]!.notices.append(.givenUp)
+    return [.wake(identifier: identifier)]
+  }
+
   /// One step towards the app: effects, and then the notice that the app gets, unless the app does not see
   /// this one. Nil when nothing waits. With `completesLater` a message counts as shown when the app has
   /// completed it.
@@ -225,6 +237,7 @@ package struct ChannelBook: Sendable {
     var token = ""
     switch waiting {
     case .misuse: return ([], .error(Self.misuse))
+    case .givenUp: (input, notice) = (.error, .error(Self.misuse))
     case .opened(let id, let token, let host):
       (input, notice) = (.opened, .opened(token: token, host: host, keys: entries[id]?.record.keys))
     case .failed(let id, let code):

@@ -7,22 +7,22 @@ internal import Locks
 #endif
 
 /// Hears when the network of the device changes.
-final class NetworkMonitor: Sendable {
+package final class NetworkMonitor: Sendable {
   #if canImport(Network)
     private let monitor = NWPathMonitor()
 
-    init(onChange: @escaping @Sendable () -> Void) {
+    package init(routes: Bool = false, onChange: @escaping @Sendable () -> Void) {
       monitor.pathUpdateHandler = { _ in onChange() }
       monitor.start(queue: DispatchQueue(label: "push network"))
     }
 
-    func stop() { monitor.cancel() }
+    package func stop() { monitor.cancel() }
   #elseif os(Linux)
     private let source: Guarded<(any DispatchSourceRead)?>
 
-    /// Listens to the kernel's routing messages (rtnetlink(7)): links that come and go, and addresses.
-    init(onChange: @escaping @Sendable () -> Void) {
-      let groups: UInt32 = 0x1 | 0x10 | 0x100
+    /// Listens to the kernel's routing messages (rtnetlink(7)): links that come and go, addresses, and on request routes.
+    package init(routes: Bool = false, onChange: @escaping @Sendable () -> Void) {
+      let groups: UInt32 = 0x1 | 0x10 | 0x100 | (routes ? 0x40 | 0x400 : 0)
       let file = socket(Int32(AF_NETLINK), Int32(SOCK_RAW.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
       // sockaddr_nl: family, padding, port (0: the kernel chooses), groups.
       var address = (UInt16(AF_NETLINK), UInt16(0), UInt32(0), groups)
@@ -39,7 +39,9 @@ final class NetworkMonitor: Sendable {
       let source = DispatchSource.makeReadSource(fileDescriptor: file, queue: .global())
       source.setEventHandler {
         var buffer = [UInt8](repeating: 0, count: 8192)
-        guard recv(file, &buffer, buffer.count, Int32(MSG_DONTWAIT)) > 0 else { return }
+        let count = recv(file, &buffer, buffer.count, Int32(MSG_DONTWAIT))
+        // There were more messages than the kernel keeps.
+        guard count > 0 || count < 0 && errno == ENOBUFS else { return }
         onChange()
       }
       source.setCancelHandler { close(file) }
@@ -47,6 +49,6 @@ final class NetworkMonitor: Sendable {
       self.source = Guarded(source)
     }
 
-    func stop() { source.withLock { $0?.cancel() } }
+    package func stop() { source.withLock { $0?.cancel() } }
   #endif
 }

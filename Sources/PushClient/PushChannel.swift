@@ -49,6 +49,13 @@ public final class PushChannel: Sendable {
   /// The documented value of ``phase``.
   public var state: ChannelState { phase.state }
 
+  /// ``phase`` now, and each one after it. Ends when the runtime is stopped.
+  public var phases: AsyncStream<ChannelPhase> {
+    let (stream, continuation) = AsyncStream.makeStream(of: ChannelPhase.self)
+    Task { runtime.watch(await claimed(), continuation) }
+    return stream
+  }
+
   /// Opens the channel. Its token comes with ``PushEvent/opened(token:host:keys:)``, a new one for each
   /// connect; a channel of an earlier process that has not ended resumes with its token.
   ///
@@ -69,6 +76,10 @@ public final class PushChannel: Sendable {
   public func disconnect() async {
     await runtime.disconnect(await claimed())
   }
+
+  /// Gives up ``connect()``: error 0 follows, and the channel may be connected again. Does nothing when the relay has opened the channel by then,
+  /// which is shown, or refused it.
+  public func giveUp() async { await runtime.giveUp(await claimed()) }
 
   private func claimed() async -> String {
     if let key = key.withLock({ $0 }) { return key }

@@ -27,6 +27,10 @@ public actor PushRuntime {
     /// After how long without traffic the device says that it is there; 10 to 3,600.
     public var heartbeatSeconds: UInt32 = 240
     public var gate: any PushGate = OpenPushGate()
+    /// Connects before there is a channel, so that ``PushRuntime/isAvailable`` can be asked first.
+    public var staysConnected = false
+    /// After how long a channel that the relay has not opened is given up (``PushChannel/giveUp()``), with error 0; nil: never.
+    public var connectTime: Duration?
 
     public init(relay: URL, directory: URL, stateKey: Data) {
       self.relay = relay
@@ -64,14 +68,23 @@ public actor PushRuntime {
   private var isStopped = false
   private var tasks: [Task<Void, Never>] = []
   private var monitor: NetworkMonitor?
-  private nonisolated let phases = Guarded<[String: ChannelPhase]>([:])
+  /// How often each channel was connected: a limit of time is that of one connecting.
+  private var connects: [String: UInt64] = [:]
+  private nonisolated let phases = Guarded(Phases())
   /// The names under which the book knows channel objects, and the objects that have them. An object that
   /// is dropped gives its name back at once.
   private nonisolated let owners = Guarded<[String: ObjectIdentifier]>([:])
   private nonisolated let available = Guarded(Availability())
 
+  private struct Phases {
+    var known: [String: ChannelPhase] = [:]
+    var streams: [String: [UUID: AsyncStream<ChannelPhase>.Continuation]] = [:]
+    var hasStopped = false
+  }
+
   private struct Availability {
     var state = PushConnectionState.idle
+    var hasStopped = false
     var streams: [UUID: AsyncStream<Bool>.Continuation] = [:]
     var stateStreams: [UUID: AsyncStream<PushConnectionState>.Continuation] = [:]
   }
@@ -143,8 +156,17 @@ public actor PushRuntime {
     endConnection()
     endPause()
     for identifier in Array(waiters.keys) { wake(identifier) }
-    for stream in available.withLock({ Array($0.streams.values) }) { stream.finish() }
-    for stream in available.withLock({ Array($0.stateStreams.values) }) { stream.finish() }
+    let (streams, stateStreams) = available.withLock { available in
+      available.hasStopped = true
+      return (Array(available.streams.values), Array(available.stateStreams.values))
+    }
+    for stream in streams { stream.finish() }
+    for stream in stateStreams { stream.finish() }
+    let phaseStreams = phases.withLock { phases in
+      phases.hasStopped = true
+      return phases.streams.values.flatMap(\.values)
+    }
+    for stream in phaseStreams { stream.finish() }
     // What the connection sends last needs the loop for a moment.
     try? await loop.scheduleTask(in: .milliseconds(50)) {}.futureResult.get()
     storage.close()
@@ -159,7 +181,19 @@ public actor PushRuntime {
   }
 
   nonisolated func phase(_ identifier: String) -> ChannelPhase {
-    phases.withLock { $0[identifier] } ?? .prepared
+    phases.withLock { $0.known[identifier] } ?? .prepared
+  }
+
+  /// Yields the phase of a channel, and each one after it.
+  nonisolated func watch(_ identifier: String, _ stream: AsyncStream<ChannelPhase>.Continuation) {
+    let id = UUID()
+    let isStopped = phases.withLock { phases in
+      stream.yield(phases.known[identifier] ?? .prepared)
+      if !phases.hasStopped { phases.streams[identifier, default: [:]][id] = stream }
+      return phases.hasStopped
+    }
+    if isStopped { return stream.finish() }
+    stream.onTermination = { _ in self.phases.withLock { $0.streams[identifier]?[id] = nil } }
   }
 
   /// Gives an object of a channel the identifier, or a name of its own when another object has it.
@@ -194,7 +228,16 @@ public actor PushRuntime {
         ? book.misuse(identifier) : book.connect(identifier, keys: WebPushKeys().bytes))
     note(identifier)
     endPause()
+    guard let time = options.connectTime, !Self.isDuplicate(identifier) else { return }
+    let number = connects[identifier, default: 0] + 1
+    connects[identifier] = number
+    let nanoseconds = Int64(clamping: Int128(time / .nanoseconds(1)))
+    loop.scheduleTask(in: .nanoseconds(max(0, nanoseconds))) { [weak self] in
+      self?.assumeIsolated { if $0.connects[identifier] == number { $0.giveUp(identifier) } }
+    }
   }
+
+  func giveUp(_ identifier: String) { perform(book.giveUp(identifier)) }
 
   func disconnect(_ identifier: String) {
     perform(book.disconnect(identifier))
@@ -203,7 +246,11 @@ public actor PushRuntime {
 
   private func note(_ identifier: String) {
     let phase = book.phase(identifier)
-    phases.withLock { $0[identifier] = phase }
+    let streams: [AsyncStream<ChannelPhase>.Continuation] = phases.withLock { phases in
+      guard phases.known.updateValue(phase, forKey: identifier) ?? .prepared != phase else { return [] }
+      return phases.streams[identifier].map { Array($0.values) } ?? []
+    }
+    for stream in streams { stream.yield(phase) }
   }
 
   /// The next event of a channel. Nil when the task is cancelled or the runtime is stopped.
@@ -328,7 +375,7 @@ public actor PushRuntime {
     var delay = ReconnectDelay()
     var generator = SystemRandomNumberGenerator()
     while !isStopped {
-      guard permission.mayConnect, book.needsConnection else {
+      guard permission.mayConnect, book.needsConnection || options.staysConnected else {
         await pause(seconds: nil)
         continue
       }
@@ -527,10 +574,12 @@ public actor PushRuntime {
   public nonisolated var connectionStates: AsyncStream<PushConnectionState> {
     AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
       let id = UUID()
-      available.withLock { available in
-        available.stateStreams[id] = continuation
+      let isStopped = available.withLock { available in
+        if !available.hasStopped { available.stateStreams[id] = continuation }
         continuation.yield(available.state)
+        return available.hasStopped
       }
+      if isStopped { return continuation.finish() }
       continuation.onTermination = { _ in
         self.available.withLock { _ = $0.stateStreams.removeValue(forKey: id) }
       }
@@ -541,10 +590,12 @@ public actor PushRuntime {
   public nonisolated var availability: AsyncStream<Bool> {
     AsyncStream(bufferingPolicy: .bufferingNewest(1)) { continuation in
       let id = UUID()
-      available.withLock { available in
-        available.streams[id] = continuation
+      let isStopped = available.withLock { available in
+        if !available.hasStopped { available.streams[id] = continuation }
         continuation.yield(available.state == .connected)
+        return available.hasStopped
       }
+      if isStopped { return continuation.finish() }
       continuation.onTermination = { _ in self.available.withLock { _ = $0.streams.removeValue(forKey: id) } }
     }
   }

@@ -49,6 +49,29 @@ struct ChannelBookTests {
         && second.effects == [.shown(opened, sequence: 1)])
   }
 
+  @Test func aChannelThatIsGivenUpOpensAtTheNextConnect() throws {
+    var book = ChannelBook()
+    #expect(book.giveUp("a") == [])
+    guard case .save(let record) = book.connect("a").first else {
+      Issue.record()
+      return
+    }
+    #expect(book.needsConnection)
+    #expect(book.giveUp("a") == [.wake(identifier: "a")])
+    #expect(!book.needsConnection && book.giveUp("a") == [])
+    var step = book.next("a")
+    #expect(step?.notice == .error(ChannelBook.misuse) && step?.effects == [] && book.phase("a") == .failed)
+    // The relay has got its first request all the same.
+    _ = book.connect("a")
+    _ = book.welcomed()
+    _ = try book.received(.opened(record.id, token: Self.token, host: nil))
+    // The answer is there, and is shown.
+    #expect(book.giveUp("a") == [])
+    step = book.next("a")
+    #expect(step?.notice == .opened(token: Self.token, host: nil, keys: nil) && book.phase("a") == .open)
+    #expect(book.giveUp("a") == [])
+  }
+
   @Test func aMessageThatWasNotCompletedIsShownAgainInTheNextProcess() throws {
     var book = ChannelBook()
     guard case .save(var record) = book.connect("a").first else {
@@ -330,6 +353,7 @@ struct DeviceLife {
     case 1, 2: welcome()
     case 3: perform(book.connect(identifier))
     case 4 where random(6) == 0: perform(book.disconnect(identifier))
+    case 4 where random(3) == 0: perform(book.giveUp(identifier))
     case 5, 6, 7, 8: notify()
     case 9, 10, 11: relayReads()
     case 12, 13, 14: try deviceReads()

@@ -268,6 +268,45 @@ import Testing
     await world.end()
   }
 
+  @Test func pushMayBeAvailableBeforeThereIsAChannel() async throws {
+    let world = try await World()
+    let app = try await world.app { $0.staysConnected = true }
+    try await until { app.isAvailable }
+    #expect(try await !opened(app.channel("inbox")).isEmpty)
+    await app.stop()
+    // A stream that is asked for too late ends at once.
+    for await _ in app.availability {}
+    for await phase in app.channel("other").phases { #expect(phase == .prepared) }
+    await world.end()
+  }
+
+  @Test(arguments: [true, false]) func connectingEndsWhenTheAppOrTheTimeSaysSo(byTime: Bool) async throws {
+    let world = try await World()
+    await world.relay.stop()
+    let app = try await world.app { if byTime { $0.connectTime = .milliseconds(300) } }
+    let channel = app.channel("inbox")
+    var phases = channel.phases.makeAsyncIterator()
+    #expect(await phases.next() == .prepared)
+    await channel.connect()
+    #expect(await phases.next() == .connecting)
+    if !byTime { await channel.giveUp() }
+    #expect(try await next(channel) == .error(code: 0))
+    #expect(await phases.next() == .failed)
+    #expect(channel.state == .error)
+    // It begins anew, and the channel that was given up is the one that opens.
+    try await world.relay.start()
+    await channel.connect()
+    await app.networkChanged()
+    guard case .opened(let token, _, _) = try await next(channel) else { throw Unexpected() }
+    #expect(await phases.next() == .connecting)
+    #expect(await phases.next() == .open)
+    // What is open is not given up.
+    await channel.giveUp()
+    #expect(try await world.relay.notify(token, "still") == 100)
+    #expect(try await texts(channel, 1) == ["still"])
+    await world.end()
+  }
+
   @Test func aRelayThatHasLostItsStateEndsTheChannel() async throws {
     let world = try await World()
     let app = try await world.app()

@@ -16,9 +16,13 @@ final class World {
   }
 
   /// The app is started.
-  func app(gate: any PushGate = OpenPushGate(), relay url: URL? = nil) async throws -> PushRuntime {
+  func app(
+    gate: any PushGate = OpenPushGate(), relay url: URL? = nil,
+    _ change: (inout PushRuntime.Options) -> Void = { _ in }
+  ) async throws -> PushRuntime {
     var options = PushRuntime.Options(relay: url ?? relay.deviceURL, directory: folder, stateKey: key)
     options.gate = gate
+    change(&options)
     let app = try PushRuntime(options)
     apps.append(app)
     return app
