@@ -1,12 +1,40 @@
 import ContainerStore
+package import Dispatch
 import Foundation
+import Locks
 
-/// Runs calls that block on threads of their own, off the cooperative pool, which is as wide as the machine.
+/// Runs calls that block on threads of their own, off the cooperative pool, which is as wide as the machine; and lets code that blocks wait for tasks.
 package enum BlockingCall {
   package static func run<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
     try await withCheckedThrowingContinuation { continuation in
       Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
     }
+  }
+
+  /// Runs an asynchronous function in a task of its own, and blocks this thread until it has ended.
+  @available(*, noasync)
+  package static func wait<R: Sendable>(_ body: @escaping @Sendable () async throws -> R) throws -> R {
+    guard let result = try wait(until: .distantFuture, body) else {
+      preconditionFailure("the wait has ended")
+    }
+    return result
+  }
+
+  /// Nil when it has not ended by then: it goes on.
+  @available(*, noasync)
+  package static func wait<R: Sendable>(
+    until time: DispatchTime, _ body: @escaping @Sendable () async throws -> R
+  ) throws -> R? {
+    let done = DispatchSemaphore(value: 0)
+    let outcome = Guarded<Result<R, any Error>?>(nil)
+    Task.detached(executorPreference: QueueExecutor()) {
+      let result: Result<R, any Error>
+      do { result = .success(try await body()) } catch { result = .failure(error) }
+      outcome.withLock { $0 = result }
+      done.signal()
+    }
+    _ = done.wait(timeout: time)
+    return try outcome.withLock { $0 }?.get()
   }
 
   /// Runs a bulk operation, with Foundation's progress and the task's cancellation.
@@ -22,6 +50,18 @@ package enum BlockingCall {
     } onCancel: {
       cancellation.cancel()
     }
+  }
+}
+
+/// Runs tasks on a queue of its own: they go on while every thread of the cooperative pool is one that waits, and begin in their order.
+package final class QueueExecutor: TaskExecutor {
+  private let queue = DispatchQueue(label: "opendynamics.tasks")
+
+  package init() {}
+
+  package func enqueue(_ job: consuming ExecutorJob) {
+    let job = UnownedJob(job)
+    queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
   }
 }
 

@@ -116,7 +116,7 @@ struct AttachmentTests {
         events == [
           .didStartSending(attachment: "/folder/one"), .didStartSending(attachment: "/empty"),
           .didFinishSending,
-          .willReceive(attachmentCount: 1), .willReceive(attachment: reply.attachments[0], byteCount: 6),
+          .willReceiveAttachments(count: 1), .willReceive(attachment: reply.attachments[0], byteCount: 6),
           .didReceive(reply),
         ])
       #expect(sent.progress.completedUnitCount == sent.progress.totalUnitCount)

@@ -224,7 +224,7 @@ struct FileOrderTests {
       #expect(await replies.next()?.request == sent.id)
       mayEnd.signal()
       #expect(await events.next() == .didFinishSending)
-      #expect(await events.next() == .willReceive(attachmentCount: 1))
+      #expect(await events.next() == .willReceiveAttachments(count: 1))
       let path = try #require(try await sent.reply()?.attachments.first)
       #expect(await events.next() == .willReceive(attachment: path, byteCount: 6))
       #expect(

@@ -17,7 +17,7 @@ struct ArrivalNews {
     guard let id = offer.requestID else { return }
     switch offer.message {
     case .reply:
-      peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceive(attachmentCount: count)) }
+      peer.outbox.afterDelivery(of: id) { $0.sent[id]?.tell(.willReceiveAttachments(count: count)) }
     case .request(let request):
       guard let provider = peer.core.services.offer(of: request)?.provider else { return }
       peer.inbox.charges.callBack(holding: OfferCharges.listedFileByteCount) {

@@ -186,7 +186,8 @@ extension Runtime {
 
   func cancelRequest(_ id: RequestID, to application: ApplicationID) async throws -> Task<Bool, Never> {
     if let sent = await result(of: { $0.peers[application]?.sent[id] }) {
-      return Task { await sent.cancel() }
+      // Who waits for it may do so on a thread of the pool.
+      return Task(executorPreference: QueueExecutor()) { await sent.cancel() }
     }
     // The id of a delivery is that of the request.
     return try await takeBack(to: application) { $0.id == id }
@@ -227,7 +228,7 @@ extension Runtime {
         ended.finish()
       }
     }
-    return Task {
+    return Task(executorPreference: QueueExecutor()) {
       for await isTakenBack in ends { return isTakenBack }
       return false
     }

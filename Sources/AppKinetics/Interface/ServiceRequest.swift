@@ -103,7 +103,7 @@ public enum RequestEvent: Sendable, Hashable {
   /// The receiver has its own copy of everything.
   case didFinishSending
   /// The reply brings files.
-  case willReceive(attachmentCount: Int)
+  case willReceiveAttachments(count: Int)
   /// At this place, when the reply is there.
   case willReceive(attachment: String, byteCount: UInt64)
   /// The reply is there with all of its files.
