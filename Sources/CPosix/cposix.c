@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -227,7 +228,10 @@ void cposix_end_quiet(void) {
 }
 
 int cposix_begin_quiet(int fd) {
+  static int is_registered;
   if (quiet_terminal >= 0) return -EBUSY;
+  // Another thread may end the program while this one waits for an answer.
+  if (!is_registered && atexit(cposix_end_quiet) == 0) is_registered = 1;
   if (tcgetattr(fd, &terminal_before) < 0) return -errno;
   terminal_meanwhile = terminal_before;
   terminal_meanwhile.c_lflag &= ~(tcflag_t)ECHO;

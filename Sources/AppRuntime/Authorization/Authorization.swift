@@ -81,7 +81,7 @@ public struct Authorization: Sendable, Hashable {
   var keysTakenBy: Withdrawal? { withdrawals.first(where: \.takesKeys) }
 
   /// Whether a withdrawal takes the keys.
-  var takesKeys: Bool { keysTakenBy != nil }
+  package var takesKeys: Bool { keysTakenBy != nil }
 
   /// The withdrawal that a person is told about.
   public var shown: Withdrawal? { withdrawals.first }

@@ -8,11 +8,12 @@ extension AppRuntime {
     Task { [weak self] in
       guard let lists = try? await BlockingCall.run({ services.watchProviders(includesContents: true) })
       else { return }
-      var last: [Provider]?
+      // What is there at the first is an update, too: the app may have asked before.
+      var last: [Provider] = []
       do {
         for try await list in lists {
           let offers = list.map(\.offer)
-          if let last, last != offers { self?.tell(.servicesUpdate) }
+          if last != offers { self?.tell(.servicesUpdate) }
           last = offers
         }
       } catch {

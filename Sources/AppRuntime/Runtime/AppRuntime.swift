@@ -324,6 +324,9 @@ public final class AppRuntime: Sendable {
   /// The owner's JSON for the app; nil when there is none.
   public var appPolicy: ServiceValue? { state.withLock { $0.accepted?.appPolicy } }
 
+  /// The owner's versions by entitlement id; nil when the owner does not decide about them.
+  public var entitlements: [String: Set<ServiceVersion>]? { state.withLock { $0.accepted?.entitlements } }
+
   /// What a password must be.
   public var passwordRules: PasswordRules { state.withLock { $0.rules } }
 
