@@ -40,6 +40,8 @@ let package = Package(
     .library(name: "AppKinetics", targets: ["AppKinetics"]),
     .library(name: "AppRuntime", targets: ["AppRuntime"]),
     .library(name: "LauncherPage", targets: ["LauncherPage"]),
+    .library(name: "BlackBerryDynamics", targets: ["BlackBerryDynamics", "GD", "GD_C"]),
+    .library(name: "BlackBerryDynamicsTesting", targets: ["BlackBerryDynamicsTesting"]),
     .library(name: "ServiceBroker", targets: ["ServiceBroker"]),
     .library(name: "AppKineticsTesting", targets: ["AppKineticsTesting"]),
     .library(name: "PushClient", targets: ["PushClient"]),
@@ -55,7 +57,10 @@ let package = Package(
     .trait(
       name: "Launcher", description: "the launcher of an app in a browser", enabledTraits: ["Services"]),
     .trait(name: "Program", description: "the program dynamics", enabledTraits: ["Services", "Launcher"]),
-    .default(enabledTraits: ["Services", "Push", "Launcher", "Program"]),
+    .trait(
+      name: "GD", description: "the names of the BlackBerry Dynamics SDK, for apps that were written for it",
+      enabledTraits: ["Services", "Push"]),
+    .default(enabledTraits: ["Services", "Push", "Launcher", "Program", "GD"]),
   ],
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
@@ -150,6 +155,23 @@ let package = Package(
         "SecureFiles", "AppKinetics", "AppRuntime", "TestSupport",
         log,
       ], swiftSettings: strict),
+    // the names of the BlackBerry Dynamics SDK; a Swift module is the overlay of the C module of its name (Documentation/GD.md)
+    .target(name: "CGD", cSettings: strictC),
+    .target(name: "BlackBerryDynamicsModules", cSettings: strictC),
+    .target(
+      name: "BlackBerryDynamics",
+      dependencies: [
+        "CGD", "BlackBerryDynamicsModules", "Locks", "CPosix", "SodiumPrimitives", "SecureFiles",
+        "AppKinetics", "AppRuntime", "PushClient", log,
+      ], swiftSettings: strict),
+    .target(
+      name: "GD", dependencies: ["BlackBerryDynamics", "BlackBerryDynamicsModules"], swiftSettings: strict),
+    .target(
+      name: "GD_C", dependencies: ["BlackBerryDynamics", "BlackBerryDynamicsModules"], swiftSettings: strict),
+    .target(
+      name: "BlackBerryDynamicsTesting",
+      dependencies: ["Locks", "BlackBerryDynamics", "AppKineticsTesting", "PushTesting"],
+      swiftSettings: strict),
     // push: what an app and its server need, beside the rest
     .target(
       name: "PushWire", dependencies: ["Identifiers", external("SwiftProtobuf", "swift-protobuf", "Push")],
@@ -218,6 +240,10 @@ let package = Package(
     .executableTarget(
       name: "Diary", dependencies: ["ExampleSupport", "AppRuntime"], path: "Examples/Diary",
       swiftSettings: strict),
+    // As it would be for the vendor's SDK, which is older than Swift 6.
+    .executableTarget(
+      name: "Jotter", dependencies: ["BlackBerryDynamics"], path: "Examples/Jotter",
+      swiftSettings: [.swiftLanguageMode(.v5), .treatAllWarnings(as: .error)]),
     .executableTarget(
       name: "NewsApp", dependencies: ["PushClient"], path: "Examples/NewsApp", swiftSettings: strict),
     // 9 program
@@ -345,6 +371,12 @@ let package = Package(
         "Locks", "LauncherPage", "AppRuntime", "AppKinetics", "AppKineticsTesting", "SecureFiles",
         "ServiceValues", "SodiumPrimitives", "TestSupport", "PageHost",
       ], swiftSettings: strict),
+    .testTarget(
+      name: "GDTests",
+      dependencies: [
+        "Locks", "BlackBerryDynamics", "BlackBerryDynamicsTesting", "GD", "GD_C", "AppRuntime", "AppKinetics",
+        "PushTesting", "Jotter",
+      ], swiftSettings: strict),
     // An app with a page, for Tests/Browser.
     .executableTarget(
       name: "PageHost",
@@ -387,7 +419,7 @@ let package = Package(
       dependencies: [
         "SecureFiles", "AppKinetics", "AppKineticsTesting", "AppRuntime", "LauncherPage", "ServiceBroker",
         "PushClient",
-        "PushTesting", "TestSupport",
+        "PushTesting", "TestSupport", "BlackBerryDynamicsTesting",
       ],
       swiftSettings: strict),
     .testTarget(

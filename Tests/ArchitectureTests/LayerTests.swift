@@ -9,6 +9,8 @@ struct LayerTests {
     Layer(0, "CSodium"),
     Layer(0, "CLibcrypto"),
     Layer(0, "CPosix"),
+    Layer(0, "CGD"),
+    Layer(0, "BlackBerryDynamicsModules"),
     Layer(0, "Locks", system: lowSystem),
     Layer(0, "Identifiers", system: lowSystem),
     Layer(
@@ -75,7 +77,20 @@ struct LayerTests {
         "Locks", "Identifiers", "UnixSockets", "SodiumPrimitives", "SecureFiles", "AppKinetics", "AppRuntime",
         "Logging", "NIOCore", "NIOPosix", "NIOHTTP1",
       ], system: highSystem),
+    Layer(
+      8, "BlackBerryDynamics",
+      imports: [
+        "CGD", "Locks", "CPosix", "SodiumPrimitives", "SecureFiles", "AppKinetics", "AppRuntime",
+        "PushClient",
+        "Logging",
+      ], system: highSystem),
     Layer(8, "OpenDynamicsTesting", imports: ["Locks", "ContainerStore", "TestSupport"], system: highSystem),
+    Layer(9, "GD", imports: ["BlackBerryDynamics"]),
+    Layer(9, "GD_C", imports: ["BlackBerryDynamics"]),
+    Layer(
+      9, "BlackBerryDynamicsTesting",
+      imports: ["Locks", "BlackBerryDynamics", "AppKineticsTesting", "PushTesting"],
+      system: highSystem),
     Layer(
       9, "Commands",
       imports: [

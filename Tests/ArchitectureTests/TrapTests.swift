@@ -36,6 +36,7 @@ struct TrapTests {
     let measured = [
       "ServiceValue+Limits.swift", "AppDirectory.swift", "ProviderWatch.swift",
       "BrokerRecords+Administration.swift",
+      "AppKinetics/OpenRequests.swift",
       "DescriptorReceiver.swift", "PushChannels/ChannelBook.swift", "PushRelay/Hub.swift",
       "PushRelay/Relay.swift",
     ]

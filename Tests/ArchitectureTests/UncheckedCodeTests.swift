@@ -62,6 +62,18 @@ struct UncheckedCodeTests {
     Allowance(
       "SecureFiles/StreamEvents.swift", [.uncheckedSendable],
       "Foundation's timers take sendable blocks, and its streams are not sendable"),
+    Allowance(
+      "BlackBerryDynamics/Files/GDFileManager.swift", [.uncheckedSendable],
+      "a class without state, whose superclass is open for the sake of a property"),
+    Allowance(
+      "BlackBerryDynamics/Runtime/GDServiceProvider.swift", [.uncheckedSendable],
+      "constants, of which NSNumber is immutable and not marked so on Linux"),
+    Allowance(
+      "BlackBerryDynamics/Runtime/GDiOS+Entitlements.swift", [.uncheckedSendable],
+      "the vendor's type of a closure, which is called once, on the queue of callbacks"),
+    Allowance(
+      "BlackBerryDynamics/AppKinetics/HostedApp+Front.swift", [.uncheckedSendable],
+      "the vendor's type of a closure, which is called once"),
   ]
 
   enum Construct: String, CaseIterable, Sendable {

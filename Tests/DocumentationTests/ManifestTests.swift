@@ -93,7 +93,7 @@ struct ManifestTests {
   @Test func eachProductNeedsTheTraitsOfThePage() async throws {
     let manifest = try await Self.manifest()
     let table = try Self.table()
-    #expect(table.count == 5)
+    #expect(table.count == 6)
     #expect(Set(table.flatMap(\.products)) == Set(manifest.products.map(\.name)))
     for (traits, products) in table {
       let enabled = manifest.enabled(by: traits)
@@ -136,7 +136,8 @@ struct ManifestTests {
         (target.pluginUsages ?? []).isEmpty && !["plugin", "binary"].contains(target.type), "\(target.name)")
       #expect(!target.settings.contains { $0.tool == "linker" }, "\(target.name)")
     }
-    #expect(manifest.enabled(by: ["default"]) == ["default", "Services", "Push", "Launcher", "Program"])
+    #expect(
+      manifest.enabled(by: ["default"]) == ["default", "Services", "Push", "Launcher", "Program", "GD"])
     #expect(manifest.enabled(by: ["Program"]) == ["Program", "Services", "Launcher"])
   }
 
@@ -148,10 +149,12 @@ struct ManifestTests {
       "Darwin", "Network", "Swift",
     ]
     for target in manifest.targets {
+      // A Swift module may be the overlay of a C module of its name.
       let declared = Set(
-        target.dependencies.compactMap { ($0.product ?? $0.byName)?[0]?.text }.map {
-          $0.replacing("-", with: "_")
-        })
+        [target.name]
+          + target.dependencies.compactMap { ($0.product ?? $0.byName)?[0]?.text }.map {
+            $0.replacing("-", with: "_")
+          })
       let folder = ["Sources", "Tests"].map { Page.package.appending(path: "\($0)/\(target.name)") }
         .first { FileManager.default.fileExists(atPath: $0.path) }
       guard let folder, let files = FileManager.default.enumerator(atPath: folder.path) else { continue }

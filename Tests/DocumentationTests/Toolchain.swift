@@ -21,7 +21,9 @@ enum Toolchain {
   private final class Anchor {}
 
   private static var modules: [String] {
-    let maps = (generatedMaps + mapsOfDependencies).flatMap { ["-Xcc", "-fmodule-map-file=\($0.path)"] }
+    let maps = (generatedMaps + ownMaps + mapsOfDependencies).flatMap {
+      ["-Xcc", "-fmodule-map-file=\($0.path)"]
+    }
     return ["-I", products.appending(path: "Modules").path] + maps
       + ["-I", Page.package.appending(path: "Sources/CSodium").path]
   }
@@ -29,6 +31,12 @@ enum Toolchain {
   /// Of C targets without a module map of their own.
   private static var generatedMaps: [URL] {
     folders(in: products).map { $0.appending(path: "module.modulemap") }.filter(exists)
+  }
+
+  /// Of C targets with a module map of their own.
+  private static var ownMaps: [URL] {
+    folders(in: Page.package.appending(path: "Sources"))
+      .map { $0.appending(path: "include/module.modulemap") }.filter(exists)
   }
 
   /// Of C targets in other packages.

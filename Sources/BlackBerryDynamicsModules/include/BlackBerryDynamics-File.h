@@ -1,0 +1,1 @@
+// Empty: a module needs a header of its own.

@@ -1,0 +1,1 @@
+// Empty: a C target needs a source file.
