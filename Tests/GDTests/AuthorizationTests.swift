@@ -268,6 +268,29 @@ extension AppTests {
       }
     }
 
+    @Test func aPersonChangesThePasswordAndTheActivationIsTold() async throws {
+      try await withTestApps { apps in
+        let app = GDTestApp("com.example.gd", in: apps)
+        let (gd, handler) = (GDiOS.sharedInstance(), Handler())
+        #expect(!gd.showPreferenceUI(nil) && gd.getAuthDelegate().name.isEmpty)
+        gd.authorize(handler)
+        try await handler.told.wait(for: "event 0 0")
+        #expect(app.callbacks.map(\.name).contains("GDActivationChangeNotification"))
+        #expect(app.callbacks.last?.description == "handle 0 0")
+        app.type("another horse")
+        #expect(gd.showPreferenceUI(nil))
+        while app.asked.count < 2 { try await Task.sleep(for: .milliseconds(10)) }
+        // It is asked once at a time, and nothing is told.
+        while !gd.showPreferenceUI(nil) { try await Task.sleep(for: .milliseconds(10)) }
+        await app.end()
+        let next = GDTestApp("com.example.gd", in: apps, password: "another horse")
+        gd.authorize(handler)
+        try await handler.told.wait(for: "event 0 0", count: 2)
+        #expect(next.asked == [.password] && !GDLogManager.sharedInstance().startUpload())
+        await next.end()
+      }
+    }
+
     @Test func blocksOfTheAppItselfAreStacked() async throws {
       try await withGDApp { _, _ in
         let handler = Handler()

@@ -18,6 +18,17 @@ extension AppTests {
       NSSearchPathForDirectoriesInDomains(.documentDirectory, .userDomainMask, true)[0]
     }
 
+    /// As existing code makes them.
+    @Test(arguments: ["file", "gd", ""]) func urlsMayHaveASchemeOfTheirOwn(scheme: String) async throws {
+      try await withFiles { files in
+        #expect(files.createFile(atPath: documents + "/a b", contents: Data("abc".utf8)))
+        let path = (documents + "/a b").replacingOccurrences(of: " ", with: "%20")
+        let url = try #require(URL(string: scheme.isEmpty ? path : "\(scheme)://\(path)"))
+        #expect(try GDFileHandle(forReadingFrom: url).readToEnd() == Data("abc".utf8))
+        try files.removeItem(at: url)
+      }
+    }
+
     @Test func pathsOfTheCInterfaceBeginAtTheRoot() async throws {
       try await withFiles { _ in
         #expect(GDFileManager.pathForC(fromManagerPath: documents + "/a") == "/Documents/a")

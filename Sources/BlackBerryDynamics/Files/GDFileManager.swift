@@ -43,8 +43,13 @@ public final class GDFileManager: GDFileManagerDefault, @unchecked Sendable {
 
   /// The URL of the container's path that a URL names.
   func container(_ url: URL) -> URL {
-    guard url.scheme == nil || url.isFileURL else { return url }
+    guard Self.namesFile(url) else { return url }
     return self.url(url.path(percentEncoded: false), isDirectory: url.hasDirectoryPath)
+  }
+
+  /// Code makes URLs from paths without a scheme, and with `gd`, by which it tells its web views whose file it is.
+  private static func namesFile(_ url: URL) -> Bool {
+    url.scheme == nil || url.isFileURL || url.scheme == "gd"
   }
 
   /// The URL of the container's path that a path names; one without a path when it names nothing.
@@ -71,7 +76,7 @@ public final class GDFileManager: GDFileManagerDefault, @unchecked Sendable {
   }
 
   func nativeItem(_ url: URL, _ files: SecureFileManager) -> NativeItem? {
-    guard url.scheme == nil || url.isFileURL else { return nil }
+    guard Self.namesFile(url) else { return nil }
     return nativeItem(url.path(percentEncoded: false), files)
   }
 

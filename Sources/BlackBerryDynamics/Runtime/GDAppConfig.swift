@@ -29,7 +29,7 @@ public let GDAppConfigKeyDetailedLogsOn = "detailedLogs"
 /// `NSNumber`, 0 or 1.
 public let GDAppConfigKeyPreventUserDetailedLogs = "preventUserDetailedLogs"
 /// The user that the app is activated for: text.
-public let GDAppConfigKeyUserId = "userID"
+public let GDAppConfigKeyUserId = "userId"
 /// The user's principal name: text.
 public let GDAppConfigKeyUserPrincipalName = "userPrincipalName"
 /// The name of this installation: text.

@@ -17,6 +17,19 @@ extension Notification.Name {
   public static let GDEntitlementsUpdate = Notification.Name("GDEntitlementsUpdateNotification")
 }
 
+extension Notification.Name {
+  /// Posted when `GDState.activationState` has changed. The object is `GDiOS.state`; `userInfo` has `BBDActivationStateKey`.
+  public static let GDActivationChange = Notification.Name("GDActivationChangeNotification")
+  /// Never posted: there is no console to move to.
+  public static let GDContainerMigrationPending = Notification.Name("GDContainerMigrationPendingNotification")
+  /// Never posted.
+  public static let GDContainerMigrationCompleted = Notification.Name(
+    "GDContainerMigrationCompletedNotification")
+}
+
+/// Key of the state (`NSNumber`, of `BBDActivationState`) in `userInfo` of `GDActivationChange`.
+public let BBDActivationStateKey = "BBDActivationStateKey"
+
 /// Key of the changed property's name (`String`) in `userInfo` of `GDStateChange`.
 public let GDStateChangeKeyProperty = "GDStateChangeKeyProperty"
 /// Key of the state after the change (`GDState`) in `userInfo` of `GDStateChange`.

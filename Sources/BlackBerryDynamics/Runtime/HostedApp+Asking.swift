@@ -70,16 +70,19 @@ extension HostedApp {
 
   /// Asks for the old and a new password until they are accepted or nobody answers. Does nothing
   /// while another question is asked.
-  func changePassword() {
+  @discardableResult
+  func changePassword() -> Bool {
     let begun = state.withLock { state -> (runtime: AppRuntime, before: Asking)? in
-      guard let runtime = state.runtime, [.idle, .attended].contains(state.asking) else { return nil }
+      guard let runtime = state.runtime, [.idle, .attended].contains(state.asking),
+        runtime.authorization.presentation == .app
+      else { return nil }
       let before = state.asking
       state.beginAsking(byLock: false)
       // A call of `authorize` meanwhile is served afterwards.
       state.isOutcomeTold = true
       return (runtime, before)
     }
-    guard let begun else { return }
+    guard let begun else { return false }
     Task.detached { [self] in
       await askForChange(begun.runtime)
       let isWantedAgain = state.withLock { state in
@@ -90,6 +93,7 @@ extension HostedApp {
       // The app may have been locked meanwhile.
       if question(begun.runtime.authorization, after: nil) != nil, beginAgain() { await ask(begun.runtime) }
     }
+    return true
   }
 
   private func askForChange(_ runtime: AppRuntime) async {

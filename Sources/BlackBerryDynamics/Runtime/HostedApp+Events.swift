@@ -8,7 +8,8 @@ extension HostedApp {
     guard let type = GDAppEventType(rawValue: event.kind.rawValue) else { return }
     // The launcher gets its delegate before the app can use it.
     _ = launcher
-    tell(type, event.code, event.message, isWithdrawal: event.withdrawal != nil)
+    let isUpdate = type.notification != nil
+    tell(type, event.code, isUpdate ? "" : event.message, isWithdrawal: event.withdrawal != nil)
   }
 
   /// Tells an event that the runtime does not know of.
@@ -56,6 +57,12 @@ extension HostedApp {
     let changed = now.names(differingFrom: before)
     if changed.isEmpty { return }
     let copy = GDState(now)
+    if now.activationState != before.activationState {
+      configuration.onCallback?(GDCallback(Notification.Name.GDActivationChange.rawValue))
+      NotificationCenter.default.post(
+        name: .GDActivationChange, object: GDState.live,
+        userInfo: [BBDActivationStateKey: NSNumber(value: now.activationState.rawValue)])
+    }
     for name in changed {
       configuration.onCallback?(GDCallback("GDStateChangeNotification", name))
       NotificationCenter.default.post(
