@@ -1,6 +1,7 @@
 public import Foundation
 internal import Locks
 @_exported public import PushChannels
+internal import Synchronization
 
 /// A channel by which an app's server reaches the app.
 ///
@@ -33,14 +34,19 @@ public final class PushChannel: Sendable {
   /// The name under which the runtime knows this object, once it was used: the identifier, unless another
   /// object has it.
   private let key = Guarded<String?>(nil)
+  private let isGone = Atomic<Bool>(false)
 
   init(identifier: String, runtime: PushRuntime) {
     self.identifier = identifier
     self.runtime = runtime
   }
 
-  deinit {
-    if let key = key.withLock({ $0 }) { runtime.release(key) }
+  deinit { letGo() }
+
+  /// Gives the identifier back at once. Whoever waits for an event of this object gets nil.
+  package func letGo() {
+    isGone.store(true, ordering: .releasing)
+    if let key = key.withLock({ $0.take() }) { runtime.release(key) }
   }
 
   /// Where the channel is in its documented cycle, as far as the app was shown.
@@ -105,7 +111,17 @@ public final class PushChannel: Sendable {
   }
 
   fileprivate func next(completesLater: Bool) async -> PushEvent? {
-    await runtime.next(await claimed(), completesLater: completesLater)
+    while !isGone.load(ordering: .acquiring) {
+      switch await runtime.next(
+        await claimed(), of: ObjectIdentifier(self), completesLater: completesLater)
+      {
+      case .event(let event): return event
+      case .ended: return nil
+      // It has another name now, or none.
+      case .released: continue
+      }
+    }
+    return nil
   }
 }
 

@@ -214,6 +214,7 @@ public actor PushRuntime {
 
   nonisolated func release(_ name: String) {
     owners.withLock { $0[name] = nil }
+    Task { await wake(name) }
   }
 
   /// The name is that of an object whose identifier another object has.
@@ -223,12 +224,14 @@ public actor PushRuntime {
   package func canResume(_ identifier: String) -> Bool { book.canResume(identifier) }
 
   func connect(_ identifier: String) {
+    let before = book.phase(identifier)
     perform(
       Self.isDuplicate(identifier)
         ? book.misuse(identifier) : book.connect(identifier, keys: WebPushKeys().bytes))
     note(identifier)
     endPause()
-    guard let time = options.connectTime, !Self.isDuplicate(identifier) else { return }
+    guard let time = options.connectTime, before != .connecting, book.phase(identifier) == .connecting
+    else { return }
     let number = connects[identifier, default: 0] + 1
     connects[identifier] = number
     let nanoseconds = Int64(clamping: Int128(time / .nanoseconds(1)))
@@ -253,9 +256,18 @@ public actor PushRuntime {
     for stream in streams { stream.yield(phase) }
   }
 
-  /// The next event of a channel. Nil when the task is cancelled or the runtime is stopped.
-  func next(_ identifier: String, completesLater: Bool) async -> PushEvent? {
+  enum Next: Sendable {
+    case event(PushEvent)
+    /// The task is cancelled, or the runtime is stopped.
+    case ended
+    /// The object does not have this name any more.
+    case released
+  }
+
+  /// The next event of a channel, for the object that has its name.
+  func next(_ identifier: String, of object: ObjectIdentifier, completesLater: Bool) async -> Next {
     while !Task.isCancelled, !isStopped {
+      guard owners.withLock({ $0[identifier] }) == object else { return .released }
       guard permission.mayShow, save(), let step = book.next(identifier, completesLater: completesLater)
       else {
         await wait(identifier)
@@ -264,13 +276,13 @@ public actor PushRuntime {
       perform(step.effects, isDurable: false)
       // A message is shown when it is stored that it was.
       while !save() {
-        if Task.isCancelled || isStopped { return nil }
+        if Task.isCancelled || isStopped { return .ended }
         try? await Task.sleep(for: .seconds(1))
       }
       note(identifier)
-      if let notice = step.notice, let event = event(notice) { return event }
+      if let notice = step.notice, let event = event(notice) { return .event(event) }
     }
-    return nil
+    return .ended
   }
 
   func complete(_ id: PushMessageEvent.ID) {

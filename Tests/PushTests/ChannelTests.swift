@@ -296,14 +296,20 @@ import Testing
     #expect(channel.state == .error)
     // It begins anew, and the channel that was given up is the one that opens.
     try await world.relay.start()
-    await channel.connect()
-    await app.networkChanged()
-    guard case .opened(let token, _, _) = try await next(channel) else { throw Unexpected() }
-    #expect(await phases.next() == .connecting)
-    #expect(await phases.next() == .open)
+    var token: String?
+    while token == nil {
+      await channel.connect()
+      await app.networkChanged()
+      // On a busy machine the time may be too short once more.
+      switch try await next(channel) {
+      case .opened(let opened, _, _): token = opened
+      case let other: #expect(other == .error(code: 0) && byTime)
+      }
+    }
+    while let phase = await phases.next(), phase != .open { #expect([.connecting, .failed].contains(phase)) }
     // What is open is not given up.
     await channel.giveUp()
-    #expect(try await world.relay.notify(token, "still") == 100)
+    #expect(try await world.relay.notify(try #require(token), "still") == 100)
     #expect(try await texts(channel, 1) == ["still"])
     await world.end()
   }
