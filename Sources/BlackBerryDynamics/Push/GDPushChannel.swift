@@ -31,64 +31,79 @@ public let GDPushChannelMessageKey = "GDPushChannelMessageKey"
 ///
 /// What happens to it is a notification, on `GDConfiguration.callbackQueue`. It ends with the object.
 public final class GDPushChannel: NSObject, Sendable {
+  private struct State {
+    /// Nil until there is push for the app.
+    var channel: PushChannel?
+    var listening: Task<Void, Never>?
+  }
+
   private let app = HostedApp.current
-  /// Nil when there is no push for the app.
-  private let channel: PushChannel?
-  private let listening = Guarded<Task<Void, Never>?>(nil)
+  private let identifier: String
+  private let guarded = Guarded(State())
 
   /// Prepares a channel. The identifier is unique within the app.
   public init(identifier: String) {
-    do {
-      channel = try app.push("GDPushChannel.init").channel(identifier)
-    } catch {
-      app.configuration.logger.error("there is no push", metadata: ["error": "\(error)"])
-      channel = nil
-    }
+    self.identifier = identifier
     super.init()
+    _ = try? channel("init")
   }
 
-  deinit { listening.withLock { $0.take() }?.cancel() }
+  deinit {
+    let state = guarded.withLock { $0 }
+    // At once: the next object of this identifier may connect already.
+    state.channel?.letGo()
+    state.listening?.cancel()
+  }
 
   /// Opens the channel, with a new token. The outcome is a notification: error 0 also when the relay was not reached for
   /// `GDConfiguration.pushConnectTime`, and when the channel is open.
   public func connect() { perform("connect") { await $0.connect() } }
 
-  /// Ends the channel for good. Error 0 follows when it is not open.
+  /// Ends the channel for good, also while the app is locked. Error 0 follows when it is not open.
   public func disconnect() { perform("disconnect") { await $0.disconnect() } }
 
   /// `none` before the channel was open for the first time, and while it connects.
   public var state: GDPushChannelState {
-    channel.flatMap { GDPushChannelState(rawValue: $0.state.rawValue) } ?? .none
+    guarded.withLock { $0.channel }.flatMap { GDPushChannelState(rawValue: $0.state.rawValue) } ?? .none
+  }
+
+  /// The channel, which is made when there is push. Throws as ``HostedApp/push(_:)`` does.
+  private func channel(_ call: String) throws -> PushChannel {
+    if let channel = guarded.withLock({ $0.channel }) { return channel }
+    let push: PushRuntime
+    do { push = try app.push("GDPushChannel.\(call)") } catch {
+      app.configuration.logger.error("there is no push", metadata: ["error": "\(error)"])
+      throw error
+    }
+    return guarded.withLock { state in
+      if let channel = state.channel { return channel }
+      let channel = push.channel(identifier)
+      state.channel = channel
+      state.listening = listen(to: channel)
+      return channel
+    }
   }
 
   private func perform(_ call: String, _ action: @escaping @Sendable (PushChannel) async -> Void) {
-    do {
-      _ = try app.push("GDPushChannel.\(call)")
-    } catch {
-      app.configuration.logger.error("there is no push", metadata: ["error": "\(error)"])
+    guard let channel = try? channel(call) else {
       return app.configuration.callbackQueue.async { self.post(.error(code: 0)) }
     }
-    guard let channel else { return app.configuration.callbackQueue.async { self.post(.error(code: 0)) } }
-    listen(to: channel)
     // One after another, in the order of the calls.
     Task.detached(executorPreference: app.following) { await action(channel) }
   }
 
-  private func listen(to channel: PushChannel) {
-    let post: @Sendable (PushEvent) -> Void = { [weak self] in self?.post($0) }
-    listening.withLock { task in
-      guard task == nil else { return }
-      task = Task.detached { [queue = app.configuration.callbackQueue] in
-        for await event in channel.uncompletedEvents {
-          await withCheckedContinuation { continuation in
-            queue.async {
-              post(event)
-              continuation.resume()
-            }
-          }
-          // The app has it. One that dies before gets it again.
-          if case .message(let message) = event { await channel.complete(message) }
+  private func listen(to channel: PushChannel) -> Task<Void, Never> {
+    let post: @Sendable (PushEvent) -> Bool = { [weak self] event in
+      self?.post(event)
+      return self != nil
+    }
+    return Task.detached { [queue = app.configuration.callbackQueue] in
+      for await event in channel.uncompletedEvents {
+        let isPosted = await withCheckedContinuation { continuation in
+          queue.async { continuation.resume(returning: post(event)) }
         }
+        // The app has it. One that dies before gets it again.
+        if isPosted, case .message(let message) = event { await channel.complete(message) }
       }
     }
   }

@@ -37,9 +37,7 @@ extension HostedApp {
   }
 
   private func stateKey(in container: SecureContainer, _ directory: URL) throws -> Data {
-    if container.files.fileExists(atPath: Self.keyPath) {
-      return try container.files.data(atPath: Self.keyPath)
-    }
+    do { return try container.files.data(atPath: Self.keyPath) } catch SecureFilesError.noSuchFile {}
     // A state without its key is that of a container that is no more.
     try? FileManager.default.removeItem(at: directory)
     var generator = SystemRandomNumberGenerator()
