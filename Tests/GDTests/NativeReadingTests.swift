@@ -67,6 +67,22 @@ extension AppTests {
       }
     }
 
+    @Test func aDirectoryAboveTheContainerIsNotCopied() async throws {
+      try await withFiles { files, directory in
+        let container = try #require(HostedApp.current.state.withLock { $0.runtime }).url
+        let above = container.deletingLastPathComponent().path
+        #expect(code { try files.copyItem(atPath: above, toPath: "/above") } == 110)
+        for suffix in ["", ".runtime"] { #expect(!files.fileExists(atPath: container.path + suffix)) }
+        try native.createDirectory(atPath: directory + "/d", withIntermediateDirectories: false)
+        write("a", directory + "/d/a")
+        try native.setAttributes([.posixPermissions: 0o777], ofItemAtPath: directory + "/d")
+        #expect(code { try files.copyItem(atPath: directory + "/d", toPath: "/d") } == 110)
+        try native.setAttributes([.posixPermissions: 0o755], ofItemAtPath: directory + "/d")
+        try files.copyItem(atPath: directory + "/d", toPath: "/d")
+        #expect(try isInContainer("/d/a"))
+      }
+    }
+
     @Test func whatTheContainerHasComesFirst() async throws {
       try await withFiles { files, directory in
         let path = directory + "/a"

@@ -50,6 +50,17 @@ final class CallbackEnd<Delegate>: Sendable {
     makeWaitingCalls()
   }
 
+  /// Drops the calls about a request that wait.
+  func drop(_ requestID: String) {
+    let dropped = state.withLock { state in
+      let dropped = state.waiting.filter { $0.what.requestID == requestID }
+      state.waiting.removeAll { $0.what.requestID == requestID }
+      return dropped
+    }
+    // Released without the lock.
+    _ = dropped
+  }
+
   private func append(_ what: GDCallback, _ call: @escaping Call) {
     let isFull = state.withLock { state in
       let isFull = state.waiting.count == Self.waitingCountMax

@@ -105,7 +105,9 @@ final class ProviderCallbacks: ServiceProvider {
   }
 
   func didReceive(_ request: IncomingRequest) {
-    if request.service.text != GDFrontRequestService { app.replies.add(request) }
+    if request.service.text != GDFrontRequestService {
+      for ended in app.replies.add(request) { end.drop(ended.id.hex) }
+    }
     let files = request.attachments.map { app.paths.native($0) }
     end.callOnQueue(GDCallback("gdServiceDidReceive", request.sender.text, request.id.hex)) {
       $0.gdServiceDidReceive(

@@ -27,14 +27,15 @@ final class OpenRequests: Sendable {
 
   private let senders = Guarded<[ApplicationID: Requests]>([:])
 
-  func add(_ request: IncomingRequest) {
+  /// Returns the requests that have ended for this one.
+  func add(_ request: IncomingRequest) -> [IncomingRequest] {
     let open = Open(request: request, byteCount: request.params?.roughByteCount ?? 0)
-    let old: [IncomingRequest] = senders.withLock { senders in
-      var old: [IncomingRequest] = []
+    let (old, again): ([IncomingRequest], IncomingRequest?) = senders.withLock { senders in
+      var (old, again): ([IncomingRequest], IncomingRequest?) = ([], nil)
       var requests = senders[request.sender, default: Requests()]
       // The same one comes again when its handler did not return.
       if let index = requests.all.firstIndex(where: { $0.request.id == request.id }) {
-        _ = requests.take(at: index)
+        again = requests.take(at: index)
       }
       requests.all.append(open)
       requests.byteCount += open.byteCount
@@ -44,12 +45,21 @@ final class OpenRequests: Sendable {
         old.append(requests.take(at: 0))
       }
       senders[request.sender] = requests
-      return old
+      return (old, again)
     }
+    // Released without the lock.
+    _ = again
     for request in old { try? request.endWithoutReply() }
+    return old
   }
 
-  func removeAll() { senders.withLock { $0 = [:] } }
+  func removeAll() {
+    let all = senders.withLock { senders in
+      defer { senders = [:] }
+      return senders
+    }
+    _ = all
+  }
 
   func take(_ id: RequestID) -> IncomingRequest? {
     senders.withLock { senders in

@@ -33,6 +33,10 @@ extension GDFileManager {
   ) throws {
     let store = try HostedApp.current.opened("GDFileManager.\(call)").container.store
     let place = container(destination)
+    if item.kind == .directory, item.mayHide(HostedApp.current.nativeFiles?.hidden ?? []) {
+      throw FileErrors.of(
+        .notSupported, "this native directory may hold what is not for the container: copy what is in it")
+    }
     do {
       guard !place.isEmpty else { throw ContainerError(.noSuchFile, path: place) }
       if try store.attributes(at: place.withoutSlashesAtEnd ?? "/") != nil {

@@ -76,8 +76,8 @@ struct NativeFiles: Sendable {
   }
 }
 
-/// A native regular file or directory, as a name in a directory that is held open: the item that was
-/// examined is the one that is read or removed, whatever happens to the path.
+/// A native regular file or directory, as a name in a directory that is held open: the file that was
+/// examined is the one that is read or removed, whatever happens to the path. What is copied goes by the path.
 final class NativeItem: Sendable {
   /// The path, as it was written.
   let path: String
@@ -99,6 +99,31 @@ final class NativeItem: Sendable {
 
   /// Whether the system lets this process read the item.
   var isReadable: Bool { faccessat(directory, name, R_OK, 0) == 0 }
+
+  /// Whether a directory may hold something that is hidden: one of these directories, or items of others.
+  func mayHide(_ hidden: [String]) -> Bool {
+    guard let status = NativeStatus(name: name, in: directory), !status.isWritableByOthers else {
+      return true
+    }
+    return hidden.contains { path in
+      var current = cposix_open_directory(AT_FDCWD, path, 1)
+      while current >= 0 {
+        let found = NativeStatus(descriptor: current)?.identity
+        let parent = cposix_open_directory(current, "..", 1)
+        close(current)
+        guard let found, found != identity, parent >= 0 else {
+          if parent >= 0 { close(parent) }
+          return true
+        }
+        if NativeStatus(descriptor: parent)?.identity == found {
+          close(parent)
+          return false
+        }
+        current = parent
+      }
+      return false
+    }
+  }
 
   /// Opens a file. Throws errors of `GDFileManagerErrorDomain`.
   func open() throws -> NativeFile {
@@ -159,8 +184,8 @@ extension NativePaths {
 extension HostedApp {
   /// Nil before the runtime has begun.
   var nativeFiles: NativeFiles? {
-    state.withLock { $0.runtime }.map {
-      NativeFiles(hidden: [$0.url.path, $0.url.path + ".runtime"])
+    state.withLock { $0.runtime }.map { runtime in
+      NativeFiles(hidden: ["", ".runtime", ".push"].map { runtime.url.path + $0 })
     }
   }
 }
