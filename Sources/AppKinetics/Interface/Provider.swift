@@ -83,7 +83,7 @@ public struct Provider: Sendable, Hashable {
   public var isInFront: Bool
   /// Whether the broker knows a program that starts it when it does not run.
   public var isInstalled: Bool
-  /// The messages that the app has on its way. Only the launcher (``ApplicationID/launcher``) is told; for other apps, and of an app that says nothing, it is nil.
+  /// The messages that the app has on its way. Only the launcher (`opendynamics.launcher`) is told; for other apps, and of an app that says nothing, it is nil.
   public var traffic: Traffic?
 
   /// Nil for what is no app.
