@@ -186,7 +186,7 @@ extension Runtime {
 
   func cancelRequest(_ id: RequestID, to application: ApplicationID) async throws -> Task<Bool, Never> {
     if let sent = await result(of: { $0.peers[application]?.sent[id] }) {
-      // Who waits for it may do so on a thread of the pool.
+      // A caller may wait for this task on a thread of the cooperative pool.
       return Task(executorPreference: QueueExecutor()) { await sent.cancel() }
     }
     // The id of a delivery is that of the request.

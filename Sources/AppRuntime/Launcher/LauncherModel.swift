@@ -274,7 +274,7 @@ public struct LauncherModel: Sendable, Hashable {
   public private(set) var quickActions: [QuickAction] = []
   /// The user's apps, in the order of their names.
   public private(set) var apps: [App] = []
-  /// What the apps have on their way; known to the launcher that shows all of the user's apps (`opendynamics.launcher`), else empty.
+  /// The traffic of each app. Only the launcher of all apps (`opendynamics.launcher`) knows it; elsewhere it is empty.
   public private(set) var traffic: [ApplicationID: Provider.Traffic] = [:]
   /// Whether the panel is open whenever the app is shown.
   public private(set) var staysOpen = false

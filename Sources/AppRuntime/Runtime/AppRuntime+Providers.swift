@@ -8,7 +8,7 @@ extension AppRuntime {
     Task { [weak self] in
       guard let lists = try? await BlockingCall.run({ services.watchProviders(includesContents: true) })
       else { return }
-      // What is there at the first is an update, too: the app may have asked before.
+      // The first list is an update, too, unless it is empty: the app may have asked before it came.
       var last: [Provider] = []
       do {
         for try await list in lists {

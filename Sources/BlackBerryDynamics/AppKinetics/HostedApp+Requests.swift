@@ -1,6 +1,6 @@
 import AppKinetics
 
-/// What the delegates of services are told.
+/// Calls of the delegates of services.
 extension HostedApp {
   /// Tells the client's delegate of the events of a request that was taken, in their order.
   func follow(_ sent: SentRequest) {

@@ -9,7 +9,7 @@ final class OpenRequests: Sendable {
     let byteCount: Int
   }
 
-  /// Those of one sender, the oldest first.
+  /// The open requests of one sender, the oldest first.
   private struct Requests {
     var all: [Open] = []
     var byteCount = 0
@@ -75,7 +75,7 @@ final class OpenRequests: Sendable {
 }
 
 extension ServiceValue {
-  /// What the value takes in a message, within a factor of two.
+  /// The size of the value in a message in bytes, within a factor of two.
   fileprivate var roughByteCount: Int {
     switch self {
     case .string(let text): text.utf8.count
