@@ -20,11 +20,10 @@ struct FindingDescription: Encodable {
     return "\(severity): \(place)\(PrintableText.of(detail)) (\(kind))"
   }
 
-  /// A line that names the command which mends one of the findings without a loss; empty when there
-  /// is none.
+  /// A line that names the command which mends one of the findings; empty when there is none.
   static func remedy(for findings: [FindingDescription]) -> String {
     let mended = [Finding.Kind.copyDamaged, .superblockSlotAltered].map(\.rawValue)
     return findings.contains { mended.contains($0.kind) }
-      ? "  dynamics container repair writes the damaged copy anew; nothing is lost\n" : ""
+      ? "  dynamics container repair writes what is damaged in one copy alone anew\n" : ""
   }
 }

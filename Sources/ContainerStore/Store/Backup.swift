@@ -118,11 +118,12 @@ struct Backup {
     var findings: [Finding] = []
     for (slab, end) in try slabs(usage.slabCounters) {
       let name = SlabStore.name(slab)
-      guard let file = try store.io.openIfReadable(name, .read) else {
-        findings.append(Finding(.damage, .unreadable, "\(name) is missing or cannot be opened"))
-        continue
+      do {
+        let file = try store.io.open(name, .read)
+        files.append(Source(name: name, files: [file], byteCount: try end ?? file.size()))
+      } catch let failure as IOFailure where failure.isOfFile {
+        findings.append(Finding(.damage, .unreadable, "\(failure); it is left out"))
       }
-      files.append(Source(name: name, files: [file], byteCount: try end ?? file.size()))
     }
     let total = files.reduce(0) { $0 + $1.byteCount }
     for directory in CatalogFiles.directories { try target.createDirectory(directory) }
@@ -130,9 +131,10 @@ struct Backup {
     var done: UInt64 = 0
     for (i, file) in files.enumerated() {
       let isSlab = file.name.hasPrefix("slab/")
-      let missing = try copy(file, to: target, keepingHoles: isSlab, control: control)
-      if missing > 0 {
-        findings.append(Finding(.damage, .unreadable, "\(missing) bytes of \(file.name) cannot be read"))
+      if let missing = try copy(file, to: target, keepingHoles: isSlab, control: control) {
+        findings.append(
+          Finding(
+            .damage, .unreadable, "\(missing.failure); \(missing.byteCount) bytes are zeros in the copy"))
       }
       done += file.byteCount
       control.progress?(
@@ -198,13 +200,13 @@ struct Backup {
     }
   }
 
-  /// Returns the number of bytes that the system does not read. They are zeros in the copy.
+  /// Returns the number of bytes that the system does not read, if there are any, and why. They are zeros in the copy.
   private func copy(
     _ source: Source, to target: PosixBlockIO, keepingHoles: Bool, control: BulkControl
-  ) throws -> Int {
+  ) throws -> (byteCount: Int, failure: IOFailure)? {
     let copy = try target.open(source.name, .createNew)
     var offset: UInt64 = 0
-    var missing = 0
+    var missing: (byteCount: Int, failure: IOFailure)?
     while offset < source.byteCount {
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
       var piece: [UInt8]
@@ -216,7 +218,7 @@ struct Backup {
           let page = min(Self.pageByteCount, count - begin)
           do throws(IOFailure) { piece += try source.read(page, at: offset + UInt64(begin)) } catch {
             guard error.isOfFile else { throw error }
-            missing += page
+            missing = ((missing?.byteCount ?? 0) + page, missing?.failure ?? error)
           }
           piece += [UInt8](repeating: 0, count: begin + page - piece.count)
         }
