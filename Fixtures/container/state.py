@@ -244,21 +244,29 @@ class Container:
         return File(key, inode.size, extents)
 
     def stored(self, slab: int, offset: int, length: int) -> bytes:
+        """Bytes of a slab, fewer where it ends, and none when the system does not read them."""
+        try:
+            return self.read_slab(slab, offset, length)
+        except OSError:
+            return b""
+
+    def read_slab(self, slab: int, offset: int, length: int) -> bytes:
         """Bytes of a slab, fewer where it ends."""
         file = open_regular(self.path / SLABS / f"{slab:08x}")
         if file is None:
             return b""
         try:
             return os.pread(file, length, offset)
-        except OSError:
-            return b""
         finally:
             os.close(file)
 
     # Commits that were not synced
 
     def segments_are_there(self, catalog: Catalog, commit: Commit) -> bool:
-        """Whether each segment that a commit names anew is authentic; changes no catalog."""
+        """Whether each segment that a commit names anew, and that the system reads, is authentic.
+
+        Changes no catalog.
+        """
         after = Catalog()
         after.groups = {group: dict(rests) for group, rests in catalog.groups.items()}
         after.lost, after.absent = catalog.lost, set(catalog.absent)
@@ -268,9 +276,11 @@ class Container:
             for segment, (file, extent, k) in self.named(after, file_id).items():
                 if segment in old:
                     continue
-                stored = self.stored(extent.slab, extent.offset + STRIDE * k, STRIDE)
                 try:
+                    stored = self.read_slab(extent.slab, extent.offset + STRIDE * k, STRIDE)
                     file.open_segment(writer_key(file.key, extent.session), extent, k, stored)
+                except OSError:
+                    continue
                 except FileError:
                     return False
         return True

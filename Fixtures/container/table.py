@@ -64,8 +64,8 @@ class Part:
 class Footer:
     """The footer of a table."""
 
-    entry_count: int
-    block_count: int
+    entry_count: int | None  # nothing when it is lost
+    block_count: int | None
     index: list[BlockEntry]
 
 
@@ -96,8 +96,13 @@ class TableReader:
                 raise Damage(f"{self.name}: a footer of {length} bytes")
             footer = self.block(self.footer_offset, length, FOOTER, self.read_footer)
         except Damage as damage:
-            self.parts.append(Part(b"", None, [], damage))
-            return
+            index = self.index_without_footer()
+            if index is None:
+                self.parts.append(Part(b"", None, [], damage))
+                return
+            for copy in range(len(self.copies.data)):
+                self.copies.add_damage(copy, f"block at {self.footer_offset}")
+            footer = Footer(None, None, index)
         blocks: list[BlockEntry] = []
         for place, end_key in _with_ends(footer.index, None):
             try:
@@ -121,6 +126,8 @@ class TableReader:
         if starts != [0] + [block.end for block in blocks]:
             self.contradictions.append(Damage(f"{self.name}: its data blocks do not tile it"))
         entry_count = sum(len(part.entries) for part in self.parts)
+        if footer.entry_count is None:
+            return
         if (footer.entry_count, footer.block_count) != (entry_count, len(blocks)):
             found = f"{entry_count} entries in {len(blocks)} blocks"
             self.contradictions.append(Damage(f"{self.name}: {found}, its footer has others"))
@@ -179,6 +186,34 @@ class TableReader:
         if not index and (entry_count or block_count or self.footer_offset):
             raise fields.fail("no index block, and the table is not empty")
         return Footer(entry_count, block_count, index)
+
+    def index_without_footer(self) -> list[BlockEntry] | None:
+        """The index blocks, from the last one back; nothing when one of them is lost, too."""
+        index: list[BlockEntry] = []
+        end = self.footer_offset
+        while end > 0:
+            found = self.index_block_before(end)
+            if found is None:
+                return None
+            index.insert(0, found[0])
+            if found[1] == 0:
+                return index
+            end = index[0].offset
+        return index if end == 0 and not index else None
+
+    def index_block_before(self, end: int) -> tuple[BlockEntry, int] | None:
+        """The index block that ends there, and where its first data block is."""
+        for data in self.copies.data:
+            for length in range(1, min(MAXIMUM_BLOCK, end - OVERHEAD) + 1):
+                try:
+                    offset = end - length - OVERHEAD
+                    fields = self.open(data or b"", offset, length, INDEX_BLOCK)
+                    fields.u32()
+                    first = BlockEntry.parse(fields)
+                    return BlockEntry(offset, length, first.first_key), first.offset
+                except Damage:
+                    continue
+        return None
 
     def read_index(
         self, fields: Fields, place: BlockEntry, end_key: bytes | None

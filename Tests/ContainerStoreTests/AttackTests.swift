@@ -25,6 +25,8 @@ struct Anatomy {
   var runs: [String: [Extent]] = [:]
   /// Newest first.
   var tables: [String] = []
+  /// Where the footer of each table begins.
+  var footers: [String: Int] = [:]
   /// The current one first, then its predecessors.
   var journals: [String] = []
 
@@ -34,7 +36,11 @@ struct Anatomy {
       live["superblock", default: []].append(Int(offset)..<(Int(offset) + SuperblockSlot.byteCount))
     }
     try container.store.withSuperblock { _, body, _ in
-      tables = body.generations.flatMap(\.tables).map { CopiedFile.names($0.id, in: .catalog)[0] }
+      for table in body.generations.flatMap(\.tables) {
+        let name = CopiedFile.names(table.id, in: .catalog)[0]
+        tables.append(name)
+        footers[name] = Int(table.byteCount) - Int(table.footerLength) - SecretStreamCipher.overheadByteCount
+      }
       journals = try container.store.catalogFiles.loader(body).journals().map {
         CopiedFile.names($0, in: .journal)[0]
       }

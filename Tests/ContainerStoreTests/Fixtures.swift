@@ -106,6 +106,7 @@ final class HookedIO: BlockIO {
   /// The disk, or another one.
   private let io: any BlockIO
   private let hook = Guarded<Hook?>(nil)
+  private let badSector = Guarded<(path: String, offset: UInt64)?>(nil)
 
   /// Whether a file has another number each time, as in some FUSE file systems.
   fileprivate let hasChangingNumbers: Bool
@@ -122,6 +123,14 @@ final class HookedIO: BlockIO {
   var place: String { io.place }
 
   func setHook(_ hook: Hook?) { self.hook.withLock { $0 = hook } }
+
+  /// From now on the system does not read this byte.
+  func refuseReads(of path: String, at offset: UInt64) { badSector.withLock { $0 = (path, offset) } }
+
+  fileprivate func requireReadable(_ path: String, _ range: Range<UInt64>) throws(IOFailure) {
+    guard let bad = badSector.withLock({ $0 }), bad.path == path, range.contains(bad.offset) else { return }
+    throw IOFailure("read", path, errno: EIO)
+  }
 
   fileprivate func call(_ operation: String, _ path: String) { hook.withLock { $0 }?(operation, path) }
 
@@ -157,7 +166,8 @@ private final class HookedFile: BlockFile {
   }
 
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(IOFailure) -> Int {
-    try file.read(into: buffer, at: offset)
+    try io.requireReadable(path, offset..<offset + UInt64(buffer.count))
+    return try file.read(into: buffer, at: offset)
   }
   func write(_ bytes: UnsafeRawBufferPointer, at offset: UInt64) throws(IOFailure) {
     io.call("write", path)

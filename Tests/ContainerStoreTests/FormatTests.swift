@@ -569,6 +569,17 @@ struct FormatTests {
     #expect(written.table.byteCount == UInt64(written.bytes.count))
     var read = try read(written)[...]
     #expect(read.count == records.count)
+    var footerless = written
+    footerless.bytes[written.bytes.count - 1] ^= 1
+    var rest = read
+    let found = try open(footerless)
+    #expect(found.counts == nil)
+    var position = try found.position(of: CatalogKey(bytes: []))
+    while let entry = try found.next(&position) {
+      let expected = rest.popFirst()
+      try #require(entry.key == expected?.0 && entry.value == expected?.1)
+    }
+    #expect(rest.isEmpty)
     let table = try open(written)
     var isFound = true
     var finder = TableFile.Finder(table)

@@ -3,20 +3,9 @@ import SodiumPrimitives
 
 /// Verification of the segments that a commit names and that were not known to be durable.
 extension CatalogLoader {
-  /// Whether every segment opens that the commit names first.
-  ///
-  /// Throws `journalDamaged` where the system does not read them, so that a repair may give the commit up.
+  /// Whether every segment opens that the commit names first. What the system does not read is no evidence against the commit, and
+  /// costs the file that needs it.
   func segmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
-    do { return try newSegmentsOpen(of: commit, on: catalog) } catch let failure as IOFailure
-      where failure.isOfFile
-    {
-      throw ContainerError(
-        .journalDamaged, detail: "segments of commit \(commit.number), which may not be durable: \(failure)",
-        cause: failure)
-    }
-  }
-
-  private func newSegmentsOpen(of commit: FinishedCommit, on catalog: LoadedCatalog) throws -> Bool {
     let context = WorkerContext(ciphers.backend, in: ciphers.keys)
     let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
@@ -30,13 +19,27 @@ extension CatalogLoader {
       // this commit.
       let before = Set(try extentsBefore(of: file, recorded, on: catalog))
       for (_, extent) in extents where !before.contains(extent) {
-        let problem = try verifyRun(
-          extent, key: keys.fileKey(file, epoch: inode.epoch, secret: inode.secret),
-          slabs: slabs, context: context)
-        if problem != nil { return false }
+        guard
+          try opensIfRead(
+            extent, keys.fileKey(file, epoch: inode.epoch, secret: inode.secret), slabs, context)
+        else { return false }
       }
     }
     return try pinnedSegmentsOpen(of: commit, on: catalog, slabs, context)
+  }
+
+  /// Whether all segments of a run open that the system reads.
+  private func opensIfRead(
+    _ run: Extent, _ key: borrowing FileKey, _ slabs: SlabStore, _ context: WorkerContext
+  ) throws -> Bool {
+    do { return try verifyRun(run, key: key, slabs: slabs, context: context) == nil } catch let failure
+      as IOFailure where failure.isOfFile
+    {
+      let half = Int(run.count) / 2
+      guard half > 0 else { return true }
+      return try opensIfRead(run.slice(skipping: 0, count: half), key, slabs, context)
+        && opensIfRead(run.slice(skipping: half, count: Int(run.count) - half), key, slabs, context)
+    }
   }
 
   /// A file's extents before the commit, as far as they are known: what is lost was of earlier commits, and is no evidence either.
@@ -63,11 +66,10 @@ extension CatalogLoader {
       var new = ExtentMap(checked: before).parted(extents).unknown
       if let named = named[pin.file] { new = named.parted(new).unknown }
       for extent in new {
-        let problem = try verifyRun(
-          extent,
-          key: keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs: slabs,
-          context: context)
-        if problem != nil { return false }
+        guard
+          try opensIfRead(
+            extent, keys.fileKey(pin.file, epoch: pin.inode.epoch, secret: pin.inode.secret), slabs, context)
+        else { return false }
       }
     }
     return true

@@ -17,8 +17,8 @@ final class TableBlock: @unchecked Sendable {
   }
 
   /// Throws ``MalformedBytes`` unless the entries fill the block, with keys in ascending order, and
-  /// the first is `firstKey`.
-  init(_ plaintext: [UInt8], kind: Table.BlockKind, firstKey: CatalogKey) throws(MalformedBytes) {
+  /// the first is `firstKey`, if it is known.
+  init(_ plaintext: [UInt8], kind: Table.BlockKind, firstKey: CatalogKey? = nil) throws(MalformedBytes) {
     var reader = ByteReader(plaintext)
     let count = try reader.read(UInt32.self)
     guard count > 0 else { throw MalformedBytes(what: "a block without entries") }
@@ -41,7 +41,7 @@ final class TableBlock: @unchecked Sendable {
       }
       let key = try reader.take(keyCount)
       if let last, !last.lexicographicallyPrecedes(key) { throw MalformedBytes(what: "a table out of order") }
-      guard last != nil || key.elementsEqual(firstKey.bytes) else {
+      guard last != nil || firstKey.map({ key.elementsEqual($0.bytes) }) ?? true else {
         throw MalformedBytes(what: "an index that does not fit its block")
       }
       last = key

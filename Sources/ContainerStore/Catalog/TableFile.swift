@@ -3,22 +3,27 @@ import SodiumPrimitives
 
 /// An immutable table of the catalog, read block by block (CONTAINER-FORMAT.md, "Tables").
 ///
-/// Opening reads only the footer. A block that is whole in neither copy is reported as
-/// `tableDamaged`.
+/// Opening reads only the footer; where that is lost, the index blocks are searched for, which tell the same. A block that is
+/// whole in neither copy is reported as `tableDamaged`.
 final class TableFile: Sendable {
   let table: Generation.Table
-  let entryCount: UInt64
+  /// What the footer counts; nil where it is lost.
+  let counts: Counts?
   private let file: CopiedFile
   private let place: Table.Place
   private let key: SharedKey
   private let ciphers: CipherPool
   private let cache: BlockCache
   private let log: FindingLog
-  private let dataBlockCount: UInt64
   private let indexBlocks: [Table.BlockPointer]
   private let footer: Table.BlockPointer
 
-  /// Opens a table. Throws `tableDamaged` when the footer is whole in neither copy.
+  struct Counts: Equatable {
+    var entries: UInt64
+    var dataBlocks: UInt64
+  }
+
+  /// Opens a table. Throws `tableDamaged` when the footer is whole in neither copy, and an index block neither.
   init(
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
@@ -41,10 +46,18 @@ final class TableFile: Sendable {
         offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
         firstKey: CatalogKey(bytes: []))
       self.footer = footer
-      (entryCount, dataBlockCount, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
-        let plaintext = try Self.open(
-          footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
-        return try Self.parse(plaintext, end: footer.offset)
+      do {
+        (counts, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
+          let plaintext = try Self.open(
+            footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+          return try Self.parse(plaintext, end: footer.offset)
+        }
+      } catch  where error is MalformedBytes || Self.isLoss(error) {
+        let found = try Self.indexBlocks(
+          before: footer.offset, in: file, place: place, key: key, ciphers: ciphers)
+        guard let found else { throw error }
+        log.add(Self.footerDamaged(error))
+        (counts, indexBlocks) = (nil, found)
       }
     } catch let error as MalformedBytes {
       throw ContainerError(.tableDamaged, detail: error.what)
@@ -53,11 +66,9 @@ final class TableFile: Sendable {
 
   private static func parse(
     _ plaintext: [UInt8], end: UInt64
-  ) throws(MalformedBytes) -> (entryCount: UInt64, dataBlockCount: UInt64, indexBlocks: [Table.BlockPointer])
-  {
+  ) throws(MalformedBytes) -> (counts: Counts, indexBlocks: [Table.BlockPointer]) {
     var reader = ByteReader(plaintext)
-    let entryCount = try reader.read(UInt64.self)
-    let dataBlockCount = try reader.read(UInt64.self)
+    let counts = Counts(entries: try reader.read(), dataBlocks: try reader.read())
     let indexBlockCount = try reader.read(UInt32.self)
     try reader.zeros(4)
     var pointers: [Table.BlockPointer] = []
@@ -72,7 +83,61 @@ final class TableFile: Sendable {
     }
     try reader.end()
     guard pointers.last?.end ?? 0 == end else { throw MalformedBytes(what: "a gap before the footer") }
-    return (entryCount, dataBlockCount, pointers)
+    return (counts, pointers)
+  }
+
+  /// The index blocks, found without the footer: the last one ends where the footer begins, each other where the next one begins, and the
+  /// length is the one with which it opens. Nil when one is whole in neither copy.
+  private static func indexBlocks(
+    before end: UInt64, in file: CopiedFile, place: Table.Place, key: SharedKey, ciphers: CipherPool
+  ) throws -> [Table.BlockPointer]? {
+    var pointers: [Table.BlockPointer] = []
+    var end = end
+    while end > 0 {
+      var found: (block: TableBlock, pointer: Table.BlockPointer)?
+      for copy in 0..<CopiedFile.count where found == nil {
+        do {
+          found = try indexBlock(endingAt: end, of: file.copy(copy), place: place, key: key, ciphers: ciphers)
+        } catch let failure as IOFailure where failure.isOfFile {}
+      }
+      guard let found else { return nil }
+      pointers.insert(found.pointer, at: 0)
+      if found.block.pointer(0).offset == 0 { return pointers }
+      end = found.pointer.offset
+    }
+    return pointers.isEmpty ? [] : nil
+  }
+
+  private static func indexBlock(
+    endingAt end: UInt64, of file: any BlockFile, place: Table.Place, key: SharedKey, ciphers: CipherPool
+  ) throws -> (block: TableBlock, pointer: Table.BlockPointer)? {
+    let overhead = SecretStreamCipher.overheadByteCount
+    let countMax = Int(min(UInt64(Table.blockByteCountMax + overhead), end)) - overhead
+    guard countMax >= 1 else { return nil }
+    let stored = try file.read(countMax + overhead, at: end - UInt64(countMax + overhead))
+    return try ciphers.withCipher { cipher in
+      for count in 1...countMax {
+        let offset = end - UInt64(count + overhead)
+        let ad = Table.ad(place, offset: offset, count: count, kind: .index)
+        var plaintext: [UInt8]
+        do throws(CryptoError) {
+          plaintext = try SealedMessage.open(
+            Array(stored.suffix(count + overhead)), key: key.key, ad: ad, cipher: cipher)
+        } catch {
+          if let failure = IOFailure(error) { throw failure }
+          continue
+        }
+        defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
+        guard let block = try? TableBlock(plaintext, kind: .index) else { return nil }
+        return (block, Table.BlockPointer(offset: offset, length: UInt32(count), firstKey: block.key(0)))
+      }
+      return nil
+    }
+  }
+
+  private static func footerDamaged(_ error: any Error) -> Finding {
+    let reason = (error as? MalformedBytes)?.what ?? "\(error)"
+    return Finding(.damage, .copyDamaged, "\(reason); it is the footer, and other blocks tell what it told")
   }
 
   deinit { cache.forget(table: table.id) }
@@ -164,7 +229,8 @@ final class TableFile: Sendable {
   /// The finding for a block that cannot be had.
   static func finding(_ error: any Error) -> Finding {
     if let failure = error as? IOFailure { return Finding(.damage, .unreadable, failure.description) }
-    return Finding(.damage, .tableDamaged, (error as? ContainerError)?.detail ?? "")
+    let lost = (error as? MalformedBytes)?.what ?? (error as? ContainerError)?.detail
+    return Finding(.damage, .tableDamaged, lost ?? "")
   }
 
   private static func copyDamaged(_ name: String, at offset: UInt64) -> Finding {
@@ -421,7 +487,9 @@ final class TableFile: Sendable {
     }
     // Counts are meaningless when some of the counted blocks are lost.
     if check.lost.isEmpty,
-      dataEnd != indexOffset || entriesSeen != entryCount || blocksSeen != dataBlockCount
+      dataEnd != indexOffset
+        || counts ?? Counts(entries: entriesSeen, dataBlocks: blocksSeen)
+          != Counts(entries: entriesSeen, dataBlocks: blocksSeen)
     {
       check.contradictions.append("a table with other counts than its footer says")
     }
@@ -449,7 +517,9 @@ final class TableFile: Sendable {
       do {
         let copy = try file.copy(i)
         if kind == .footer {
-          _ = try Self.open(pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+          let plaintext = try Self.open(
+            pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+          _ = try Self.parse(plaintext, end: pointer.offset)
         } else {
           whole = try load(pointer, kind, from: copy)
         }
@@ -460,9 +530,9 @@ final class TableFile: Sendable {
     }
     check.refusal = check.refusal ?? Loss.refusal(losses)
     if damaged.count == CopiedFile.count {
-      check.lost.append(
-        Loss.refusal(losses).map(Self.finding)
-          ?? Finding(.damage, .tableDamaged, Loss.text(of: losses, at: pointer.offset)))
+      let error: any Error =
+        Loss.refusal(losses) ?? MalformedBytes(what: Loss.text(of: losses, at: pointer.offset))
+      check.lost.append(kind == .footer ? Self.footerDamaged(error) : Self.finding(error))
     }
     if damaged.count == 1 {
       check.damaged.append((damaged[0], pointer.offset))
