@@ -388,37 +388,6 @@ struct RefusedReadTests {
   }
 
   /// A slab that is damaged as a whole costs its files, and takes nothing more.
-  /// A copy that left the lock file out, on a disk that takes no new one.
-  @Test(arguments: codes + [ENOSPC, EDQUOT, EROFS, EACCES]) func ofANewLockKeepsNobodyFromReading(code: Int32)
-    throws
-  {
-    let (image, tree) = try Self.victim()
-    let io = RecordingIO(image)
-    try io.remove("lock")
-    Self.refuse(io, code, ["open"]) { $0 == "lock" }
-    #expect(try Container.open(io, secret).tree() == tree)
-    #expect(throws: ContainerError.self) { try Container.open(io, secret, mode: .readWrite) }
-  }
-
-  /// Between looking for the lock file and making it, another process has made it.
-  @Test(arguments: [Container.Mode.readOnly, .readWrite]) func ofALockThatAnotherHasMade(mode: Container.Mode)
-    throws
-  {
-    let (image, tree) = try Self.victim()
-    let io = RecordingIO(image)
-    let isFirst = Guarded(true)
-    io.setCallFault { name, path, _ in
-      guard path == "lock", name.hasPrefix("open") else { return nil }
-      return isFirst.withLock { isFirst in
-        defer { isFirst = false }
-        return isFirst ? ENOENT : nil
-      }
-    }
-    let container = try Container.open(io, secret, mode: mode)
-    #expect(try container.tree() == tree)
-    try container.close()
-  }
-
   @Test(arguments: codes) func ofASlabCostsItsFiles(code: Int32) throws {
     let (image, tree) = try Self.victim()
     let io = RecordingIO(image)

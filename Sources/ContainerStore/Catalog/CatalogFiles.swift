@@ -43,6 +43,7 @@ struct CatalogFiles: Sendable {
     var loader = loader(body, log: log, writerIsAlive: writerIsAlive)
     loader.readsBothCopies = true
     loader.salvages = true
+    loader.skipsTables = true
     return loader
   }
 

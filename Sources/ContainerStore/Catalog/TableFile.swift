@@ -3,8 +3,8 @@ import SodiumPrimitives
 
 /// An immutable table of the catalog, read block by block (CONTAINER-FORMAT.md, "Tables").
 ///
-/// Opening reads only the footer; where that is lost, the index blocks are searched for, which tell the same. What is in a block
-/// that is whole in neither copy throws `tableDamaged`: everything, where the footer and an index block are.
+/// Opening reads only the footer; where that is lost, the index blocks are searched for, which tell the same. A block that is
+/// whole in neither copy is reported as `tableDamaged`.
 final class TableFile: Sendable {
   let table: Generation.Table
   /// What the footer counts; nil where it is lost.
@@ -17,15 +17,13 @@ final class TableFile: Sendable {
   private let log: FindingLog
   private let indexBlocks: [Table.BlockPointer]
   private let footer: Table.BlockPointer
-  /// Why nothing of the table can be had.
-  private let loss: (any Error)?
 
   struct Counts: Equatable {
     var entries: UInt64
     var dataBlocks: UInt64
   }
 
-  /// Opens a table. Throws `tableDamaged` for one that cannot be.
+  /// Opens a table. Throws `tableDamaged` when the footer is whole in neither copy, and an index block neither.
   init(
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
@@ -40,26 +38,29 @@ final class TableFile: Sendable {
     self.cache = cache
     self.log = log
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
-    guard UInt64(table.footerLength) + overhead <= table.byteCount else {
-      throw ContainerError(.tableDamaged, detail: "a table shorter than its footer")
-    }
-    let footer = Table.BlockPointer(
-      offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
-      firstKey: CatalogKey(bytes: []))
-    self.footer = footer
     do {
-      (counts, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
-        let plaintext = try Self.open(
-          footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
-        return try Self.parse(plaintext, end: footer.offset)
+      guard UInt64(table.footerLength) + overhead <= table.byteCount else {
+        throw MalformedBytes(what: "a table shorter than its footer")
       }
-      loss = nil
-    } catch  where error is MalformedBytes || Self.isLoss(error) {
-      let found = try Self.indexBlocks(
-        before: footer.offset, in: file, place: place, key: key, ciphers: ciphers)
-      log.add(found == nil ? Self.finding(error) : Self.footerDamaged(error))
-      (counts, indexBlocks) = (nil, found ?? [])
-      loss = found == nil ? Self.thrown(error) : nil
+      let footer = Table.BlockPointer(
+        offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
+        firstKey: CatalogKey(bytes: []))
+      self.footer = footer
+      do {
+        (counts, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
+          let plaintext = try Self.open(
+            footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+          return try Self.parse(plaintext, end: footer.offset)
+        }
+      } catch  where error is MalformedBytes || Self.isLoss(error) {
+        let found = try Self.indexBlocks(
+          before: footer.offset, in: file, place: place, key: key, ciphers: ciphers)
+        guard let found else { throw error }
+        log.add(Self.footerDamaged(error))
+        (counts, indexBlocks) = (nil, found)
+      }
+    } catch let error as MalformedBytes {
+      throw ContainerError(.tableDamaged, detail: error.what)
     }
   }
 
@@ -257,14 +258,9 @@ final class TableFile: Sendable {
     do {
       guard cached else { return try load() }
       return try cache.block(at: BlockCache.Place(table: table.id, offset: pointer.offset), load: load)
-    } catch {
-      throw Self.thrown(error)
+    } catch let error as MalformedBytes {
+      throw ContainerError(.tableDamaged, detail: error.what)
     }
-  }
-
-  /// What is thrown for an error of reading a block.
-  private static func thrown(_ error: any Error) -> any Error {
-    (error as? MalformedBytes).map { ContainerError(.tableDamaged, detail: $0.what) } ?? error
   }
 
   // MARK: Looking up
@@ -302,7 +298,6 @@ final class TableFile: Sendable {
 
   /// The data block that has the key, if the table has it.
   private func dataBlock(for key: CatalogKey) throws -> TableBlock? {
-    if let loss { throw loss }
     guard let index = Self.last(notAfter: key, in: indexBlocks) else { return nil }
     let pointers = try block(indexBlocks[index], .index)
     let (position, found) = pointers.search(key)
@@ -387,10 +382,6 @@ final class TableFile: Sendable {
 
   /// The position of the first entry whose key is not before `key`.
   func position(of key: CatalogKey, _ mode: ReadMode = .cached) throws -> Position {
-    if let loss {
-      guard mode == .salvaging else { throw loss }
-      return Position(mode: mode, index: 0, lost: LostRange(lower: CatalogKey(bytes: []), upper: nil))
-    }
     guard let index = Self.last(notAfter: key, in: indexBlocks) else {
       return Position(mode: mode, index: 0)
     }
@@ -541,7 +532,7 @@ final class TableFile: Sendable {
     if damaged.count == CopiedFile.count {
       let error: any Error =
         Loss.refusal(losses) ?? MalformedBytes(what: Loss.text(of: losses, at: pointer.offset))
-      check.lost.append(kind == .footer && loss == nil ? Self.footerDamaged(error) : Self.finding(error))
+      check.lost.append(kind == .footer ? Self.footerDamaged(error) : Self.finding(error))
     }
     if damaged.count == 1 {
       check.damaged.append((damaged[0], pointer.offset))
