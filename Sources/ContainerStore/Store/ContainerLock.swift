@@ -48,9 +48,8 @@ enum ContainerLock {
   }
 
   private static func open(_ io: any BlockIO, mode: ContainerMode) throws -> (any BlockFile, name: String) {
-    let access: BlockAccess = mode == .readWrite ? .readWrite : .read
     do throws(IOFailure) {
-      return (try io.open(name, access), name)
+      return (try io.open(name, mode == .readWrite ? .readWrite : .read), name)
     } catch {
       // The file is damaged, or something else is in its place: no process can write.
       if mode == .readOnly, error.isOfFile, error.errno != missingFile {
@@ -62,10 +61,7 @@ enum ContainerLock {
     do throws(IOFailure) {
       return (try io.open(name, .createNew), name)
     } catch {
-      // Another process was faster.
-      if error.errno == existingFile, let file = try? io.open(name, access) { return (file, name) }
-      let isRefused = error.isOfFile || refusedAccess.union(noSpace).contains(error.errno)
-      guard mode == .readOnly, isRefused else { throw error }
+      guard mode == .readOnly, refusedAccess.contains(error.errno) else { throw error }
       // No process can write where no lock file can be made. Locks on another file exclude nobody.
       return (try io.open(Superblock.name, .read), Superblock.name)
     }
