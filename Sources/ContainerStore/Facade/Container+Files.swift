@@ -44,7 +44,7 @@ extension Container {
     report.end()
   }
 
-  func writablePath(_ text: String) throws -> StorePath {
+  private func writablePath(_ text: String) throws -> StorePath {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
     // Bytes written to open files are committed before the file that may replace them.
@@ -200,14 +200,20 @@ extension Container {
     return try Import(store: store, control: control).run(tree, to: path)
   }
 
-  /// Copies a file, or a directory with everything in it, inside the container: see
-  /// ``ContainerReading/copy(_:into:to:replacing:makingParents:control:)``.
+  /// Copies a file, or a directory with everything in it, inside the container in one commit. The
+  /// copies have keys of their own. Throws `fileExists` if an item is at the destination, unless
+  /// `replacing` is set and both are files; with `replacing`, a symbolic link at the destination is
+  /// followed. The destination's parent directory must exist, unless `makingParents` is set and a
+  /// directory is copied.
   public func copy(
     _ source: String, to destination: String, replacing: Bool = false, makingParents: Bool = false,
     control: BulkControl = BulkControl()
   ) throws {
-    try copy(
-      source, into: self, to: destination, replacing: replacing, makingParents: makingParents,
-      control: control)
+    let (from, to) = (try StorePath(source), try StorePath(destination))
+    guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
+    try reader.withWrittenBackSnapshot {
+      try Copying(store: store, control: control)
+        .run(from, to: to, replacing: replacing, makingParents: makingParents, in: $0)
+    }
   }
 }

@@ -182,24 +182,6 @@ extension ContainerReading {
     }
   }
 
-  /// Copies a file, or a directory with everything in it, inside the container or to another one, in one commit and with the holes.
-  /// The copies have keys of their own. Throws `fileExists` if an item is at the destination, unless
-  /// `replacing` is set and both are files; with `replacing`, a symbolic link at the destination is
-  /// followed. The destination's parent directory must exist, unless `makingParents` is set and a
-  /// directory is copied. Throws `readOnly`, and `fileDamaged` with the source's path.
-  ///
-  ///     try archive.copy("/2025", into: container, to: "/2025")
-  public func copy(
-    _ source: String, into target: Container, to destination: String, replacing: Bool = false,
-    makingParents: Bool = false, control: BulkControl = BulkControl()
-  ) throws {
-    let (from, to) = (try StorePath(source), try target.writablePath(destination))
-    try reader.withWrittenBackSnapshot {
-      try Copying(store: store, target: target.store, control: control)
-        .run(from, to: to, replacing: replacing, makingParents: makingParents, in: $0)
-    }
-  }
-
   /// Delivers files and folders to the inbox of another container, as
   /// `/Inbox/<sender>/<time>/<original path>`. Each file is decrypted here and encrypted there,
   /// segment by segment, in parallel. One commit delivers either everything or nothing.
