@@ -62,10 +62,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Footer:
-    """The footer of a table."""
+    """The footer of a table; without totals where it is lost."""
 
-    entry_count: int | None  # nothing when it is lost
-    block_count: int | None
+    totals: tuple[int, int] | None  # entries, data blocks
     index: list[BlockEntry]
 
 
@@ -102,7 +101,7 @@ class TableReader:
                 return
             for copy in range(len(self.copies.data)):
                 self.copies.add_damage(copy, f"block at {self.footer_offset}")
-            footer = Footer(None, None, index)
+            footer = Footer(None, index)
         blocks: list[BlockEntry] = []
         for place, end_key in _with_ends(footer.index, None):
             try:
@@ -126,9 +125,7 @@ class TableReader:
         if starts != [0] + [block.end for block in blocks]:
             self.contradictions.append(Damage(f"{self.name}: its data blocks do not tile it"))
         entry_count = sum(len(part.entries) for part in self.parts)
-        if footer.entry_count is None:
-            return
-        if (footer.entry_count, footer.block_count) != (entry_count, len(blocks)):
+        if footer.totals not in (None, (entry_count, len(blocks))):
             found = f"{entry_count} entries in {len(blocks)} blocks"
             self.contradictions.append(Damage(f"{self.name}: {found}, its footer has others"))
 
@@ -185,21 +182,20 @@ class TableReader:
             raise fields.fail("the last index block does not end before it")
         if not index and (entry_count or block_count or self.footer_offset):
             raise fields.fail("no index block, and the table is not empty")
-        return Footer(entry_count, block_count, index)
+        return Footer((entry_count, block_count), index)
 
     def index_without_footer(self) -> list[BlockEntry] | None:
         """The index blocks, from the last one back; nothing when one of them is lost, too."""
         index: list[BlockEntry] = []
-        end = self.footer_offset
-        while end > 0:
+        data_offset = end = self.footer_offset
+        while data_offset > 0:
             found = self.index_block_before(end)
             if found is None:
                 return None
-            index.insert(0, found[0])
-            if found[1] == 0:
-                return index
-            end = index[0].offset
-        return index if end == 0 and not index else None
+            place, data_offset = found
+            index.insert(0, place)
+            end = place.offset
+        return index
 
     def index_block_before(self, end: int) -> tuple[BlockEntry, int] | None:
         """The index block that ends there, and where its first data block is."""

@@ -7,12 +7,10 @@ import SodiumPrimitives
 /// whole in neither copy is reported as `tableDamaged`.
 final class TableFile: Sendable {
   let table: Generation.Table
-  /// What the footer counts; nil where it is lost.
+  /// The totals in the footer; nil where the footer is lost.
   let counts: Counts?
   private let file: CopiedFile
-  private let place: Table.Place
-  private let key: SharedKey
-  private let ciphers: CipherPool
+  private let blocks: SealedBlocks
   private let cache: BlockCache
   private let log: FindingLog
   private let indexBlocks: [Table.BlockPointer]
@@ -28,110 +26,26 @@ final class TableFile: Sendable {
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
   ) throws {
-    self.table = table
-    let file = CopiedFile(io, table.id, in: .catalog)
-    let place = Table.Place(container: container, table: table.id)
-    self.file = file
-    self.place = place
-    self.key = key
-    self.ciphers = ciphers
-    self.cache = cache
-    self.log = log
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
+    guard UInt64(table.footerLength) + overhead <= table.byteCount else {
+      throw ContainerError(.tableDamaged, detail: "a table shorter than its footer")
+    }
+    let footer = Table.BlockPointer(
+      offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
+      firstKey: CatalogKey(bytes: []))
+    let file = CopiedFile(io, table.id, in: .catalog)
+    let blocks = SealedBlocks(
+      table: table, place: Table.Place(container: container, table: table.id), key: key, ciphers: ciphers)
+    (self.table, self.footer, self.file, self.blocks) = (table, footer, file, blocks)
+    (self.cache, self.log) = (cache, log)
     do {
-      guard UInt64(table.footerLength) + overhead <= table.byteCount else {
-        throw MalformedBytes(what: "a table shorter than its footer")
+      (counts, indexBlocks) = try Self.whole(footer, in: file, log) { try blocks.footer(footer, of: $0) }
+    } catch  where error is MalformedBytes || Self.isLoss(error) {
+      guard let found = try blocks.indexBlocks(before: footer.offset, in: file) else {
+        throw Self.thrown(error)
       }
-      let footer = Table.BlockPointer(
-        offset: table.byteCount - overhead - UInt64(table.footerLength), length: table.footerLength,
-        firstKey: CatalogKey(bytes: []))
-      self.footer = footer
-      do {
-        (counts, indexBlocks) = try Self.whole(footer, in: file, log) { copy in
-          let plaintext = try Self.open(
-            footer, .footer, of: copy, table: table, place: place, key: key, ciphers: ciphers)
-          return try Self.parse(plaintext, end: footer.offset)
-        }
-      } catch  where error is MalformedBytes || Self.isLoss(error) {
-        let found = try Self.indexBlocks(
-          before: footer.offset, in: file, place: place, key: key, ciphers: ciphers)
-        guard let found else { throw error }
-        log.add(Self.footerDamaged(error))
-        (counts, indexBlocks) = (nil, found)
-      }
-    } catch let error as MalformedBytes {
-      throw ContainerError(.tableDamaged, detail: error.what)
-    }
-  }
-
-  private static func parse(
-    _ plaintext: [UInt8], end: UInt64
-  ) throws(MalformedBytes) -> (counts: Counts, indexBlocks: [Table.BlockPointer]) {
-    var reader = ByteReader(plaintext)
-    let counts = Counts(entries: try reader.read(), dataBlocks: try reader.read())
-    let indexBlockCount = try reader.read(UInt32.self)
-    try reader.zeros(4)
-    var pointers: [Table.BlockPointer] = []
-    for _ in 0..<indexBlockCount {
-      let pointer = try Table.BlockPointer(&reader)
-      if let last = pointers.last {
-        guard pointer.offset == last.end, last.firstKey < pointer.firstKey else {
-          throw MalformedBytes(what: "index blocks with gaps")
-        }
-      }
-      pointers.append(pointer)
-    }
-    try reader.end()
-    guard pointers.last?.end ?? 0 == end else { throw MalformedBytes(what: "a gap before the footer") }
-    return (counts, pointers)
-  }
-
-  /// The index blocks, found without the footer: the last one ends where the footer begins, each other where the next one begins, and the
-  /// length is the one with which it opens. Nil when one is whole in neither copy.
-  private static func indexBlocks(
-    before end: UInt64, in file: CopiedFile, place: Table.Place, key: SharedKey, ciphers: CipherPool
-  ) throws -> [Table.BlockPointer]? {
-    var pointers: [Table.BlockPointer] = []
-    var end = end
-    while end > 0 {
-      var found: (block: TableBlock, pointer: Table.BlockPointer)?
-      for copy in 0..<CopiedFile.count where found == nil {
-        do {
-          found = try indexBlock(endingAt: end, of: file.copy(copy), place: place, key: key, ciphers: ciphers)
-        } catch let failure as IOFailure where failure.isOfFile {}
-      }
-      guard let found else { return nil }
-      pointers.insert(found.pointer, at: 0)
-      if found.block.pointer(0).offset == 0 { return pointers }
-      end = found.pointer.offset
-    }
-    return pointers.isEmpty ? [] : nil
-  }
-
-  private static func indexBlock(
-    endingAt end: UInt64, of file: any BlockFile, place: Table.Place, key: SharedKey, ciphers: CipherPool
-  ) throws -> (block: TableBlock, pointer: Table.BlockPointer)? {
-    let overhead = SecretStreamCipher.overheadByteCount
-    let countMax = Int(min(UInt64(Table.blockByteCountMax + overhead), end)) - overhead
-    guard countMax >= 1 else { return nil }
-    let stored = try file.read(countMax + overhead, at: end - UInt64(countMax + overhead))
-    return try ciphers.withCipher { cipher in
-      for count in 1...countMax {
-        let offset = end - UInt64(count + overhead)
-        let ad = Table.ad(place, offset: offset, count: count, kind: .index)
-        var plaintext: [UInt8]
-        do throws(CryptoError) {
-          plaintext = try SealedMessage.open(
-            Array(stored.suffix(count + overhead)), key: key.key, ad: ad, cipher: cipher)
-        } catch {
-          if let failure = IOFailure(error) { throw failure }
-          continue
-        }
-        defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
-        guard let block = try? TableBlock(plaintext, kind: .index) else { return nil }
-        return (block, Table.BlockPointer(offset: offset, length: UInt32(count), firstKey: block.key(0)))
-      }
-      return nil
+      log.add(Self.footerDamaged(error))
+      (counts, indexBlocks) = (nil, found)
     }
   }
 
@@ -143,30 +57,6 @@ final class TableFile: Sendable {
   deinit { cache.forget(table: table.id) }
 
   // MARK: Blocks
-
-  private static func open(
-    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, of file: any BlockFile, table: Generation.Table,
-    place: Table.Place, key: SharedKey, ciphers: CipherPool
-  ) throws -> [UInt8] {
-    let overhead = UInt64(SecretStreamCipher.overheadByteCount)
-    let count = Int(pointer.length)
-    let countMax = kind == .footer ? Table.footerByteCountMax : Table.blockByteCountMax
-    guard count >= 1, count <= countMax, pointer.offset <= table.byteCount,
-      UInt64(count) + overhead <= table.byteCount - pointer.offset
-    else { throw MalformedBytes(what: "a block outside its table") }
-    let sealed = try file.read(count + Int(overhead), at: pointer.offset)
-    let ad = Table.ad(place, offset: pointer.offset, count: count, kind: kind)
-    guard kind != .footer || Array(sealed.suffix(16)) == table.footerTag else {
-      throw MalformedBytes(what: "it is not authentic")
-    }
-    do throws(CryptoError) {
-      return try ciphers.withCipher { cipher throws(CryptoError) in
-        try SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
-      }
-    } catch {
-      throw IOFailure(error) ?? MalformedBytes(what: "it is not authentic")
-    }
-  }
 
   /// The result of `read` for the first copy. If that throws, the result for the second copy, and
   /// the damage is logged. When the block is whole in neither copy, throws `MalformedBytes`, or the
@@ -241,8 +131,7 @@ final class TableFile: Sendable {
   private func load(
     _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, from copy: any BlockFile
   ) throws -> TableBlock {
-    var plaintext = try Self.open(
-      pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
+    var plaintext = try blocks.open(pointer, kind, of: copy)
     defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
     return try TableBlock(plaintext, kind: kind, firstKey: pointer.firstKey)
   }
@@ -258,9 +147,14 @@ final class TableFile: Sendable {
     do {
       guard cached else { return try load() }
       return try cache.block(at: BlockCache.Place(table: table.id, offset: pointer.offset), load: load)
-    } catch let error as MalformedBytes {
-      throw ContainerError(.tableDamaged, detail: error.what)
+    } catch {
+      throw Self.thrown(error)
     }
+  }
+
+  /// The error for a block that is whole in neither copy.
+  private static func thrown(_ error: any Error) -> any Error {
+    (error as? MalformedBytes).map { ContainerError(.tableDamaged, detail: $0.what) } ?? error
   }
 
   // MARK: Looking up
@@ -462,8 +356,7 @@ final class TableFile: Sendable {
     }
     _ = try blockOfBoth(footer, .footer, &check)
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
-    var entriesSeen: UInt64 = 0
-    var blocksSeen: UInt64 = 0
+    var seen = Counts(entries: 0, dataBlocks: 0)
     var last: CatalogKey?
     var dataEnd: UInt64 = 0
     let indexOffset = indexBlocks.first?.offset ?? footer.offset
@@ -475,22 +368,18 @@ final class TableFile: Sendable {
           check.contradictions.append("data blocks with gaps")
         }
         dataEnd = data.offset &+ UInt64(data.length) + overhead
-        blocksSeen += 1
+        seen.dataBlocks += 1
         guard let block = try blockOfBoth(data, .data, &check) else { continue }
         if let last, block.key(0) <= last { check.contradictions.append("a table out of order") }
         last = block.key(block.count - 1)
-        entriesSeen += UInt64(block.count)
+        seen.entries += UInt64(block.count)
         if isOldest, (0..<block.count).contains(where: { block.value($0) == nil }) {
           check.contradictions.append("a tombstone in the oldest table")
         }
       }
     }
     // Counts are meaningless when some of the counted blocks are lost.
-    if check.lost.isEmpty,
-      dataEnd != indexOffset
-        || counts ?? Counts(entries: entriesSeen, dataBlocks: blocksSeen)
-          != Counts(entries: entriesSeen, dataBlocks: blocksSeen)
-    {
+    if check.lost.isEmpty, dataEnd != indexOffset || counts ?? seen != seen {
       check.contradictions.append("a table with other counts than its footer says")
     }
     return check
@@ -517,9 +406,7 @@ final class TableFile: Sendable {
       do {
         let copy = try file.copy(i)
         if kind == .footer {
-          let plaintext = try Self.open(
-            pointer, kind, of: copy, table: table, place: place, key: key, ciphers: ciphers)
-          _ = try Self.parse(plaintext, end: pointer.offset)
+          _ = try blocks.footer(pointer, of: copy)
         } else {
           whole = try load(pointer, kind, from: copy)
         }
@@ -555,6 +442,111 @@ final class TableFile: Sendable {
     for finding in check.lost { log.add(finding) }
     for contradiction in Set(check.contradictions).sorted() {
       log.add(Finding(.damage, .catalogInconsistent, contradiction))
+    }
+  }
+}
+
+/// The sealed blocks of a table, opened one by one from a copy.
+private struct SealedBlocks: Sendable {
+  let table: Generation.Table
+  let place: Table.Place
+  let key: SharedKey
+  let ciphers: CipherPool
+
+  func open(
+    _ pointer: Table.BlockPointer, _ kind: Table.BlockKind, of file: any BlockFile
+  ) throws -> [UInt8] {
+    let overhead = UInt64(SecretStreamCipher.overheadByteCount)
+    let count = Int(pointer.length)
+    let countMax = kind == .footer ? Table.footerByteCountMax : Table.blockByteCountMax
+    guard count >= 1, count <= countMax, pointer.offset <= table.byteCount,
+      UInt64(count) + overhead <= table.byteCount - pointer.offset
+    else { throw MalformedBytes(what: "a block outside its table") }
+    let sealed = try file.read(count + Int(overhead), at: pointer.offset)
+    let ad = Table.ad(place, offset: pointer.offset, count: count, kind: kind)
+    guard kind != .footer || Array(sealed.suffix(16)) == table.footerTag else {
+      throw MalformedBytes(what: "it is not authentic")
+    }
+    do throws(CryptoError) {
+      return try ciphers.withCipher { cipher throws(CryptoError) in
+        try SealedMessage.open(sealed, key: key.key, ad: ad, cipher: cipher)
+      }
+    } catch {
+      throw IOFailure(error) ?? MalformedBytes(what: "it is not authentic")
+    }
+  }
+
+  func footer(
+    _ pointer: Table.BlockPointer, of file: any BlockFile
+  ) throws -> (counts: TableFile.Counts, indexBlocks: [Table.BlockPointer]) {
+    var reader = ByteReader(try open(pointer, .footer, of: file))
+    let counts = TableFile.Counts(entries: try reader.read(), dataBlocks: try reader.read())
+    let indexBlockCount = try reader.read(UInt32.self)
+    try reader.zeros(4)
+    var pointers: [Table.BlockPointer] = []
+    for _ in 0..<indexBlockCount {
+      let pointer = try Table.BlockPointer(&reader)
+      if let last = pointers.last {
+        guard pointer.offset == last.end, last.firstKey < pointer.firstKey else {
+          throw MalformedBytes(what: "index blocks with gaps")
+        }
+      }
+      pointers.append(pointer)
+    }
+    try reader.end()
+    guard pointers.last?.end ?? 0 == pointer.offset else {
+      throw MalformedBytes(what: "a gap before the footer")
+    }
+    return (counts, pointers)
+  }
+
+  /// The index blocks, found without the footer: the last one ends where the footer begins, each other where the next one begins, and the
+  /// length is the one with which it opens. Nil when one is whole in neither copy.
+  func indexBlocks(before footer: UInt64, in file: CopiedFile) throws -> [Table.BlockPointer]? {
+    guard footer > 0 else { return [] }
+    var pointers: [Table.BlockPointer] = []
+    var isFirst = false
+    while !isFirst {
+      let end = pointers.last?.offset ?? footer
+      var found: (block: TableBlock, pointer: Table.BlockPointer)?
+      for copy in 0..<CopiedFile.count where found == nil {
+        do { found = try indexBlock(endingAt: end, of: file.copy(copy)) } catch let failure as IOFailure
+          where failure.isOfFile
+        {}
+      }
+      guard let found else { return nil }
+      pointers.append(found.pointer)
+      isFirst = found.block.pointer(0).offset == 0
+    }
+    return pointers.reversed()
+  }
+
+  private func indexBlock(
+    endingAt end: UInt64, of file: any BlockFile
+  ) throws -> (block: TableBlock, pointer: Table.BlockPointer)? {
+    let overhead = SecretStreamCipher.overheadByteCount
+    let countMax = Int(min(UInt64(Table.blockByteCountMax + overhead), end)) - overhead
+    guard countMax >= 1 else { return nil }
+    let stored = try file.read(countMax + overhead, at: end - UInt64(countMax + overhead))
+    // Where the copy is shorter, the block's end is not in it.
+    guard stored.count == countMax + overhead else { return nil }
+    return try ciphers.withCipher { cipher in
+      for count in 1...countMax {
+        let offset = end - UInt64(count + overhead)
+        let ad = Table.ad(place, offset: offset, count: count, kind: .index)
+        var plaintext: [UInt8]
+        do throws(CryptoError) {
+          plaintext = try SealedMessage.open(
+            Array(stored.suffix(count + overhead)), key: key.key, ad: ad, cipher: cipher)
+        } catch {
+          if let failure = IOFailure(error) { throw failure }
+          continue
+        }
+        defer { plaintext.withUnsafeMutableBytes { wipe($0) } }
+        guard let block = try? TableBlock(plaintext, kind: .index) else { return nil }
+        return (block, Table.BlockPointer(offset: offset, length: UInt32(count), firstKey: block.key(0)))
+      }
+      return nil
     }
   }
 }
