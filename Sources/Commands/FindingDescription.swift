@@ -24,6 +24,6 @@ struct FindingDescription: Encodable {
   static func remedy(for findings: [FindingDescription]) -> String {
     let mended = [Finding.Kind.copyDamaged, .superblockSlotAltered].map(\.rawValue)
     return findings.contains { mended.contains($0.kind) }
-      ? "  dynamics container repair writes what is damaged in one copy alone anew\n" : ""
+      ? "  dynamics container repair writes damaged copies anew\n" : ""
   }
 }

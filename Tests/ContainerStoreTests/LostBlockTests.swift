@@ -213,7 +213,7 @@ struct LostBlockTests {
 struct UnsyncedCommitTests {
   private static let late = ["/first", "/second", "/third"]
 
-  /// Three files of a slab each read on their own, in one commit that was not synced, and where each is.
+  /// A file that is durable and three in commits that were not synced, with the place of each of the three.
   private static func victim() throws -> (image: DiskImage, tree: Tree, places: [String: Extent]) {
     let io = RecordingIO()
     let container = try Container.create(io, secret, testOptions(.none))
