@@ -1295,8 +1295,14 @@ class TableTests(TestCase):
                 pair = range(2 * number, min(2 * number + 2, count))
                 with self.changed(xor(offset + 30), *self.names(table)):
                     self.check_lost(builder, last, {(level, block) for block in pair})
-            for change in (xor(table.size - 30), xor(table.size - 1), cut(0)):
-                with self.changed(change, *self.names(table)):
+            names = self.names(table)
+            found = [f"damage: damaged copy: {name}: block at " for name in names]
+            for change in (xor(table.size - 30), xor(table.size - 1)):
+                with self.changed(change, *names):
+                    self.assertEqual(flat(self.assert_found(*found)), builder.catalog)
+            for change in (cut(0), cut(table.size - 1)):
+                index_block = xor(self.index_blocks(builder, table)[-1] + 30)
+                with self.changed(index_block, *names), self.changed(change, *names):
                     with open_container(self.path, RAW_SECRET) as container:
                         for key in builder.table_entries[table.id].keys() - last.keys():
                             if self.is_in_newer(builder, level, key):
@@ -1326,8 +1332,9 @@ class TableTests(TestCase):
         for offset in self.index_blocks(builder, table):
             with self.changed(xor(offset + 30), *self.names(table)):
                 self.assert_found(f"damage: damage: table {table.id.hex()}: block at {offset}")
-        with self.changed(xor(table.size - 30), *self.names(table)):
-            self.assert_found(f"damage: damage: table {table.id.hex()}: block at ")
+        names = self.names(table)
+        with self.changed(xor(table.size - 30), *names):
+            self.assert_found(*(f"damage: damaged copy: {name}: block at " for name in names))
 
     def test_commands_go_on_without_what_is_lost(self) -> None:
         builder, _ = self.layers()
@@ -1436,8 +1443,10 @@ class TableTests(TestCase):
             reading, findings = observe(self.path)
             self.assertIsNotNone(reading, number)
             self.assertTrue(findings, number)
+            # A footer that is malformed in both copies is damage of these.
+            words = ("damage: damage: table ", "damage: damaged copy: ")
             for finding in findings:
-                self.assertTrue(finding.startswith("damage: damage: table "), (number, findings))
+                self.assertTrue(finding.startswith(words), (number, findings))
 
     def test_empty_table(self) -> None:
         builder = Builder(self.path)

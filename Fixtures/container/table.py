@@ -188,7 +188,7 @@ class TableReader:
         """The index blocks, from the last one back; nothing when one of them is lost, too."""
         index: list[BlockEntry] = []
         data_offset = end = self.footer_offset
-        while data_offset > 0:
+        while data_offset != 0:
             found = self.index_block_before(end)
             if found is None:
                 return None
