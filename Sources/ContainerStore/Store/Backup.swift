@@ -102,26 +102,15 @@ struct Backup {
       return tables + journals
     }
     let ofEnd = journalEnd.map { CopiedFile.names($0.id, in: .journal) }
+    // Later bytes of this journal belong to a later state than the one that is copied.
+    let limited = copied.map { (names: $0, end: $0 == ofEnd ? journalEnd?.end.offset : nil) }
+    let slabs = try slabs(usage.slabCounters).map { (names: [SlabStore.name($0.slab)], end: $0.end) }
     var files: [Source] = []
-    for names in copied {
-      let sources = try names.compactMap { name throws(IOFailure) in try store.io.openIfReadable(name, .read)
-      }
-      // Later bytes of this journal belong to a later state than the one that is copied.
-      let limit = names == ofEnd ? journalEnd?.end.offset : nil
-      guard let byteCount = try limit ?? sources.map({ try $0.size() }).max() else { continue }
-      for (i, name) in names.enumerated() {
-        // Bytes that the system does not read in one copy are taken from the other.
-        let own = sources.count == names.count ? [sources[i], sources[1 - i]] : sources
-        files.append(Source(name: name, files: own, byteCount: byteCount))
-      }
-    }
     var findings: [Finding] = []
-    for (slab, end) in try slabs(usage.slabCounters) {
-      let name = SlabStore.name(slab)
-      do {
-        let file = try store.io.open(name, .read)
-        files.append(Source(name: name, files: [file], byteCount: try end ?? file.size()))
-      } catch let failure as IOFailure where failure.isOfFile {
+    for (names, end) in limited + slabs {
+      let (sources, failure) = try sources(names, end: end)
+      files += sources
+      if sources.isEmpty, let failure {
         findings.append(Finding(.damage, .unreadable, "\(failure); it is left out"))
       }
     }
@@ -198,6 +187,32 @@ struct Backup {
       if let refusal { throw refusal }
       return []
     }
+  }
+
+  /// The copies of one file, as far as `end` where it is known: bytes that the system does not read in one are taken from another, and so
+  /// is all of one that it does not open. None, and why, when it opens none.
+  private func sources(
+    _ names: [String], end: UInt64?
+  ) throws(IOFailure) -> (sources: [Source], failure: IOFailure?) {
+    var opened: [(name: String, file: any BlockFile)] = []
+    var byteCount: UInt64 = 0
+    var failure: IOFailure?
+    for name in names {
+      do throws(IOFailure) {
+        let file = try store.io.open(name, .read)
+        byteCount = max(byteCount, try file.size())
+        opened.append((name, file))
+      } catch {
+        guard error.isOfFile else { throw error }
+        failure = failure ?? error
+      }
+    }
+    guard !opened.isEmpty else { return ([], failure) }
+    let sources = names.map { name in
+      let own = opened.filter { $0.name == name } + opened.filter { $0.name != name }
+      return Source(name: name, files: own.map(\.file), byteCount: end ?? byteCount)
+    }
+    return (sources, failure)
   }
 
   /// Returns the number of bytes that the system does not read, if there are any, and why. They are zeros in the copy.
