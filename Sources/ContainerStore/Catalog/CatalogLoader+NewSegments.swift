@@ -15,10 +15,10 @@ extension CatalogLoader {
       guard let bytes = changed.map({ $0.value }) ?? recorded, let inode = try? Inode(bytes) else {
         continue
       }
-      // The file's earlier extents were durable once: damage to them now is no evidence against
+      // The file's earlier segments were durable once: damage to them now is no evidence against
       // this commit.
-      let before = Set(try extentsBefore(of: file, recorded, on: catalog))
-      for (_, extent) in extents where !before.contains(extent) {
+      let before = ExtentMap(checked: try extentsBefore(of: file, recorded, on: catalog))
+      for extent in before.parted(extents.map(\.extent)).unknown {
         guard
           try opensIfRead(
             extent, keys.fileKey(file, epoch: inode.epoch, secret: inode.secret), slabs, context)
