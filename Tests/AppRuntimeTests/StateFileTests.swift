@@ -1,5 +1,6 @@
 import ContainerStore
 import Foundation
+import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import TestSupport
@@ -51,6 +52,22 @@ struct StateFileTests {
     #expect(throws: AppRuntimeError.self) { try file.write(state(1)) }
     try other.write(state(2))
     #expect(try other.read() == state(2))
+  }
+
+  /// Between looking for the lock file and making it, another process has made it.
+  @Test func aLockThatAnotherHasMade() throws {
+    let io = RecordingIO()
+    try io.createDirectory("")
+    _ = try io.open("lock", .createNew)
+    let isFirst = Guarded(true)
+    io.setCallFault { name, path, _ in
+      guard path == "lock", name.hasPrefix("open") else { return nil }
+      return isFirst.withLock { isFirst in
+        defer { isFirst = false }
+        return isFirst ? ENOENT : nil
+      }
+    }
+    #expect(try StateFile(io).read() == nil)
   }
 
   @Test(arguments: ["state", "lock", "state.new"]) func doesNotFollowLinks(name: String) throws {

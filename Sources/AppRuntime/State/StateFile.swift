@@ -26,7 +26,12 @@ final class StateFile: Sendable {
   init(_ io: any BlockIO) throws(AppRuntimeError) {
     self.io = io
     do {
-      if !io.isThere { try io.createDirectory("") }
+      // Another process may make it at the same moment.
+      if !io.isThere {
+        do throws(IOFailure) { try io.createDirectory("") } catch {
+          guard error.errno == existingFile else { throw error }
+        }
+      }
       lock = try Self.locked(io)
     } catch let error as AppRuntimeError {
       throw error
@@ -48,13 +53,7 @@ final class StateFile: Sendable {
 
   private static func locked(_ io: any BlockIO) throws -> any BlockFile {
     while true {
-      let file: any BlockFile
-      do throws(IOFailure) {
-        file = try io.open(lockName, .readWrite)
-      } catch {
-        guard try io.identity(of: lockName) == nil else { throw error }
-        file = try io.open(lockName, .createNew)
-      }
+      let file = try io.openOrCreate(lockName, .readWrite)
       guard try file.tryLock(.writer, exclusive: true) else {
         throw AppRuntimeError(.alreadyRunning, path: io.place)
       }

@@ -56,6 +56,17 @@ extension BlockIO {
     }
   }
 
+  /// Opens a file, which is made where it is missing, by this process or by one that was faster.
+  package func openOrCreate(_ path: String, _ access: BlockAccess) throws(IOFailure) -> any BlockFile {
+    do throws(IOFailure) { return try open(path, access) } catch {
+      guard error.errno == missingFile else { throw error }
+    }
+    do throws(IOFailure) { return try open(path, .createNew) } catch {
+      guard error.errno == existingFile else { throw error }
+    }
+    return try open(path, access)
+  }
+
   /// Whether `path` still leads to an open file.
   package func leads(_ path: String, to file: any BlockFile) throws(IOFailure) -> Bool {
     guard let identity = try identity(of: path) else { return false }

@@ -18,8 +18,12 @@ enum ContainerLock {
   ///
   /// A lock belongs to an open file description, which a child shares with its parent until the
   /// child calls exec(2): the lock of a process that was killed may live that much longer.
-  static func take(_ io: any BlockIO, mode: ContainerMode) throws -> any BlockFile {
-    var (file, name) = try open(io, mode: mode)
+  ///
+  /// A reader that cannot lock says so in `log`.
+  static func take(
+    _ io: any BlockIO, mode: ContainerMode, log: FindingLog = FindingLog()
+  ) throws -> any BlockFile {
+    var (file, name) = try open(io, mode: mode, log)
     var milliseconds: UInt32 = 1
     var hasWaited = false
     while true {
@@ -29,9 +33,12 @@ enum ContainerLock {
         case .readOnly: try file.tryLock(.entry, exclusive: false)
         }
       if isGranted {
-        if try io.leads(name, to: file) { return file }
+        if try io.leads(name, to: file) {
+          if file.lacksLocks { log.add(unprotected("this file system has no locks")) }
+          return file
+        }
         // Whoever had it has removed it, or somebody has replaced it.
-        (file, name) = try open(io, mode: mode)
+        (file, name) = try open(io, mode: mode, log)
       }
       let refusal = isGranted ? ContainerError(.replaced) : try locked(file, at: io.place)
       if !hasWaited {
@@ -47,29 +54,26 @@ enum ContainerLock {
     }
   }
 
-  private static func open(_ io: any BlockIO, mode: ContainerMode) throws -> (any BlockFile, name: String) {
+  private static func open(
+    _ io: any BlockIO, mode: ContainerMode, _ log: FindingLog
+  ) throws -> (any BlockFile, name: String) {
     do throws(IOFailure) {
-      return (try io.open(name, mode == .readWrite ? .readWrite : .read), name)
+      // A copy may have left it out.
+      return (try io.openOrCreate(name, mode == .readWrite ? .readWrite : .read), name)
     } catch {
-      // The file is damaged, or something else is in its place: no process can write.
-      if mode == .readOnly, error.isOfFile, error.errno != missingFile {
-        return (try io.open(Superblock.name, .read), Superblock.name)
+      guard mode == .readOnly, error.isOfFile || refusedAccess.union(noSpace).contains(error.errno) else {
+        throw error
       }
-      // The lock file of the container was lost, for instance by a copy that left it out.
-      guard error.errno == missingFile else { throw error }
-    }
-    do throws(IOFailure) {
-      return (try io.open(name, .createNew), name)
-    } catch {
-      guard mode == .readOnly, refusedAccess.contains(error.errno) else { throw error }
-      // No process can write where no lock file can be made. Locks on another file exclude nobody.
+      log.add(unprotected("\(error)"))
+      // Locks on another file exclude nobody.
       return (try io.open(Superblock.name, .read), Superblock.name)
     }
   }
 
   /// What a reader says where it cannot lock.
-  static let missing = Finding(
-    .note, .notLocked, "this file system has no locks: a writer elsewhere would not be noticed")
+  private static func unprotected(_ reason: String) -> Finding {
+    Finding(.note, .notLocked, "\(reason): a writer elsewhere would not be noticed")
+  }
 
   /// Replaces the pin of everything by that of one commit.
   static func pin(_ commit: UInt64, _ file: any BlockFile) throws {

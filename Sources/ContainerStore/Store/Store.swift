@@ -85,8 +85,7 @@ final class Store: Sendable {
     self.log = log
     _ = try Superblock.file(of: io)
     if mode == .readWrite { try DispatchResources.prepare() }
-    lockFile = try ContainerLock.take(io, mode: mode)
-    if lockFile.lacksLocks { log.add(ContainerLock.missing) }
+    lockFile = try ContainerLock.take(io, mode: mode, log: log)
     try CatalogFiles.requireDirectories(of: io)
     let superblockFile = try Superblock.file(of: io)
     let writerIsAlive = try mode == .readOnly && lockFile.isLocked(.writer)
