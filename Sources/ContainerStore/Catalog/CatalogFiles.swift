@@ -43,7 +43,6 @@ struct CatalogFiles: Sendable {
     var loader = loader(body, log: log, writerIsAlive: writerIsAlive)
     loader.readsBothCopies = true
     loader.salvages = true
-    loader.skipsTables = true
     return loader
   }
 
@@ -80,16 +79,18 @@ struct CatalogFiles: Sendable {
         }
       }
       try file.synchronizeNew()
-      let table = try TableFile(
-        written, io: io, container: container, key: key, ciphers: ciphers, cache: cache, log: log)
+      func opened(_ log: FindingLog) throws -> TableFile {
+        try TableFile(
+          written, io: io, container: container, key: key, ciphers: ciphers, cache: cache, log: log)
+      }
       // The table is verified first: its source tables and journals are removed once the superblock
       // names it. Nothing of the container is damaged until then.
-      let check = try table.check(isOldest: isOldest)
+      let check = try opened(FindingLog()).check(isOldest: isOldest)
       guard check.isWhole else {
         if let refusal = check.refusal { throw refusal }
         throw ContainerError(.ioFailed, detail: "a table that was just written cannot be read back")
       }
-      return [table] + tables.dropFirst(mergedCount)
+      return [try opened(log)] + tables.dropFirst(mergedCount)
     } catch {
       CopiedFile.remove(io, id, in: .catalog)
       throw error

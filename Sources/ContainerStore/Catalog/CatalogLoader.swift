@@ -48,8 +48,6 @@ struct CatalogLoader {
   var readsBothCopies = false
   /// Continues with the commits before a damaged record, for a repair.
   var salvages = false
-  /// Continues without tables that cannot be read, for a check.
-  var skipsTables = false
 
   init(
     io: any BlockIO, container: Identifier, body: SuperblockBody, keys: Keyring, ciphers: CipherPool,
@@ -75,15 +73,10 @@ struct CatalogLoader {
   }
 
   private func openTables() throws -> [TableFile] {
-    try body.completeGeneration.tables.compactMap { table in
-      do {
-        return try TableFile(
-          table, io: io, container: container, key: try keys.tableKey(table.id, table.keying),
-          ciphers: ciphers, cache: cache, log: log)
-      } catch  where skipsTables && TableFile.isLoss(error) {
-        log.add(TableFile.finding(error))
-        return nil
-      }
+    try body.completeGeneration.tables.map { table in
+      try TableFile(
+        table, io: io, container: container, key: try keys.tableKey(table.id, table.keying),
+        ciphers: ciphers, cache: cache, log: log)
     }
   }
 

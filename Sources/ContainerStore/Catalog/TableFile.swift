@@ -3,8 +3,8 @@ import SodiumPrimitives
 
 /// An immutable table of the catalog, read block by block (CONTAINER-FORMAT.md, "Tables").
 ///
-/// Opening reads only the footer; where that is lost, the index blocks are searched for, which tell the same. A block that is
-/// whole in neither copy is reported as `tableDamaged`.
+/// Opening reads only the footer; where that is lost, the index blocks are searched for, which tell the same. What is in a block
+/// that is whole in neither copy throws `tableDamaged`: everything, where the footer and an index block are.
 final class TableFile: Sendable {
   let table: Generation.Table
   /// The totals in the footer; nil where the footer is lost.
@@ -15,13 +15,15 @@ final class TableFile: Sendable {
   private let log: FindingLog
   private let indexBlocks: [Table.BlockPointer]
   private let footer: Table.BlockPointer
+  /// Why nothing of the table can be had, where that is so.
+  let loss: (any Error)?
 
   struct Counts: Equatable {
     var entries: UInt64
     var dataBlocks: UInt64
   }
 
-  /// Opens a table. Throws `tableDamaged` when the footer is whole in neither copy, and an index block neither.
+  /// Opens a table. Throws `tableDamaged` for one that cannot be.
   init(
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
@@ -40,12 +42,12 @@ final class TableFile: Sendable {
     (self.cache, self.log) = (cache, log)
     do {
       (counts, indexBlocks) = try Self.whole(footer, in: file, log) { try blocks.footer(footer, of: $0) }
+      loss = nil
     } catch  where error is MalformedBytes || Self.isLoss(error) {
-      guard let found = try blocks.indexBlocks(before: footer.offset, in: file) else {
-        throw Self.thrown(error)
-      }
-      log.add(Self.footerDamaged(error))
-      (counts, indexBlocks) = (nil, found)
+      let found = try blocks.indexBlocks(before: footer.offset, in: file)
+      (counts, indexBlocks) = (nil, found ?? [])
+      loss = found == nil ? Self.thrown(error) : nil
+      log.add(loss.map(Self.finding) ?? Self.footerDamaged(error))
     }
   }
 
@@ -192,6 +194,7 @@ final class TableFile: Sendable {
 
   /// The data block that has the key, if the table has it.
   private func dataBlock(for key: CatalogKey) throws -> TableBlock? {
+    if let loss { throw loss }
     guard let index = Self.last(notAfter: key, in: indexBlocks) else { return nil }
     let pointers = try block(indexBlocks[index], .index)
     let (position, found) = pointers.search(key)
@@ -276,6 +279,10 @@ final class TableFile: Sendable {
 
   /// The position of the first entry whose key is not before `key`.
   func position(of key: CatalogKey, _ mode: ReadMode = .cached) throws -> Position {
+    if let loss {
+      guard mode == .salvaging else { throw loss }
+      return Position(mode: mode, index: 0, lost: LostRange(lower: CatalogKey(bytes: []), upper: nil))
+    }
     guard let index = Self.last(notAfter: key, in: indexBlocks) else {
       return Position(mode: mode, index: 0)
     }
@@ -354,7 +361,10 @@ final class TableFile: Sendable {
     for i in 0..<CopiedFile.count where try byteCount(of: i, &check) != table.byteCount {
       check.misfits.append(i)
     }
-    _ = try blockOfBoth(footer, .footer, &check)
+    if let loss {
+      check.lost.append(Self.finding(loss))
+      return check
+    }
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var seen = Counts(entries: 0, dataBlocks: 0)
     var last: CatalogKey?
@@ -382,6 +392,7 @@ final class TableFile: Sendable {
     if check.lost.isEmpty, dataEnd != indexOffset || counts ?? seen != seen {
       check.contradictions.append("a table with other counts than its footer says")
     }
+    _ = try blockOfBoth(footer, .footer, &check)
     return check
   }
 
@@ -525,11 +536,9 @@ private struct SealedBlocks: Sendable {
     endingAt end: UInt64, of file: any BlockFile
   ) throws -> (block: TableBlock, pointer: Table.BlockPointer)? {
     let overhead = SecretStreamCipher.overheadByteCount
-    let countMax = Int(min(UInt64(Table.blockByteCountMax + overhead), end)) - overhead
+    let stored = try Self.bytes(before: end, atMost: Table.blockByteCountMax + overhead, of: file)
+    let countMax = stored.count - overhead
     guard countMax >= 1 else { return nil }
-    let stored = try file.read(countMax + overhead, at: end - UInt64(countMax + overhead))
-    // Where the copy is shorter, the block's end is not in it.
-    guard stored.count == countMax + overhead else { return nil }
     return try ciphers.withCipher { cipher in
       for count in 1...countMax {
         let offset = end - UInt64(count + overhead)
@@ -548,5 +557,28 @@ private struct SealedBlocks: Sendable {
       }
       return nil
     }
+  }
+
+  /// The bytes before a place, page by page, back to the first page that the system does not read: it may belong to another block. None
+  /// where the copy is shorter.
+  private static func bytes(
+    before end: UInt64, atMost count: Int, of file: any BlockFile
+  ) throws(IOFailure) -> [UInt8] {
+    var pages: [[UInt8]] = []
+    var begin = end
+    let first = end - min(end, UInt64(count))
+    while begin > first {
+      let next = max(first, (begin - 1) / 4096 * 4096)
+      do throws(IOFailure) {
+        let page = try file.read(Int(begin - next), at: next)
+        guard page.count == Int(begin - next) else { return [] }
+        pages.append(page)
+      } catch {
+        guard error.isOfFile else { throw error }
+        break
+      }
+      begin = next
+    }
+    return Array(pages.reversed().joined())
   }
 }

@@ -9,7 +9,8 @@
 extension Verification {
   /// The report of a repair that is still to be made: the findings, and whether the catalog has to
   /// be written anew. Without `acceptsLoss`, throws `tableDamaged` if a part of the catalog is damaged
-  /// in both copies; what is whole in one copy is in both, then.
+  /// in both copies; what is whole in one copy is in both, then. Also with it, if that part is all of
+  /// the oldest table.
   func checkForRepair(acceptsLoss: Bool) throws -> RepairReport {
     let uneven = try store.namingPath(store.place) {
       try checkSuperblock()
@@ -18,7 +19,9 @@ extension Verification {
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
     let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
     let unread = store.log.findings.first { $0.kind == .unreadable }
-    if !acceptsLoss, let loss = lossOfTable ?? unread {
+    // Nothing stands in for the oldest table, and the slabs that it alone names would be removed.
+    let lacksOldest = try store.withSnapshot { $0.tables.last?.loss != nil }
+    if !acceptsLoss || lacksOldest, let loss = lossOfTable ?? unread {
       try level(uneven)
       if lossOfTable != nil {
         throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
