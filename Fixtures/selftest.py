@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -1673,6 +1674,30 @@ class FileTests(TestCase):
 
         with mock.patch.object(os, "pread", failing):
             self.assertEqual(self.assert_found(f"damage: damaged copy: {name}: "), intact)
+
+    def test_files_that_cannot_be_opened(self) -> None:
+        """What is wrong with one file alone costs that copy; what others would meet ends everything."""
+        builder = self.tree()
+        intact = self.assert_intact()
+        name = f"catalog/{builder.complete.tables[0].id.hex()}"
+        system_open = os.open
+        for refused in (name, "lock"):
+            for number in (errno.EIO, errno.EUCLEAN, errno.EACCES, errno.EMFILE):
+
+                def failing(path: Path, flags: int) -> int:
+                    if str(path).endswith("/" + refused):
+                        raise OSError(number, os.strerror(number))
+                    return system_open(path, flags)
+
+                with mock.patch.object(os, "open", failing):
+                    is_common = number == errno.EMFILE or (number == errno.EACCES and refused == name)
+                    if is_common:
+                        self.assertRaises(OSError, observe, self.path)
+                    elif refused == name:
+                        found = self.assert_found(f"damage: damaged copy: {name}: absent")
+                        self.assertEqual(found, intact)
+                    else:
+                        self.assertEqual(self.assert_intact(), intact)
 
 
 class FixtureTests(unittest.TestCase):

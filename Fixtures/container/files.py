@@ -12,6 +12,18 @@ from .fields import Altered
 JOURNALS, TABLES, COPIES, SLABS = "journal", "catalog", "copy", "slab"
 SECTOR = 4096
 
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# What other files would meet as well.
+COMMON = REFUSED | {
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT,
+}
+
+
+def require_of_file(error: OSError) -> None:
+    """Raises an error again unless it is damage of its file alone."""
+    if error.errno in COMMON:
+        raise error
+
 
 def check_directories(container: Path) -> None:
     """Refuses a directory of the container that is a symbolic link."""
@@ -37,7 +49,11 @@ def open_regular(path: Path) -> int | None:
 
 def read_regular(path: Path, limit: int | None = None) -> bytes | None:
     """A regular file's bytes, at most so many. Sectors that cannot be read are zeros."""
-    file = open_regular(path)
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        require_of_file(error)
+        return None
     if file is None:
         return None
     try:
@@ -53,13 +69,18 @@ def _read_sector(file: int, offset: int, size: int) -> bytes:
     length = min(SECTOR, size - offset)
     try:
         return os.pread(file, length, offset)
-    except OSError:
+    except OSError as error:
+        require_of_file(error)
         return bytes(length)  # nothing accepts that
 
 
 def names_in(directory: Path) -> list[str]:
-    """The names in a directory, sorted; none when there is no such directory."""
-    return sorted(os.listdir(directory)) if directory.is_dir() else []
+    """The names in a directory, sorted; none when there is no such directory, or it is damaged."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError as error:
+        require_of_file(error)
+        return []
 
 
 class Copies:

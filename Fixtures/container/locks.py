@@ -8,7 +8,7 @@ import struct
 import sys
 from pathlib import Path
 
-from .files import open_regular
+from .files import REFUSED, open_regular, require_of_file
 
 ENTRY_BYTE = 1 << 40
 
@@ -19,7 +19,9 @@ class Lock:
     def __init__(self, path: Path) -> None:
         try:
             self.file = open_regular(path)
-        except PermissionError:
+        except OSError as error:
+            if error.errno not in REFUSED:
+                require_of_file(error)
             self.file = None
 
     def close(self) -> None:

@@ -12,7 +12,10 @@ from opendynamics import STRIDE, Extent, File, FileError, kb, label, u64, writer
 
 from .catalog import EXTENT, INODE, MAXIMUM_SLAB, Catalog, Inode, number_in
 from .fields import Altered, ContainerError, Damage, Finding, Lost, RolledBack
-from .files import COPIES, JOURNALS, SLABS, TABLES, Copies, check_directories, names_in, open_regular
+from .files import (
+    COPIES, JOURNALS, SLABS, TABLES, Copies, check_directories, names_in, open_regular,
+    require_of_file,
+)
 from .journal import (
     FRAME_STEP, Commit, Journal, JournalContents, Torn, TornTail, read_frame,
 )
@@ -247,7 +250,8 @@ class Container:
         """Bytes of a slab, fewer where it ends, and none when the system does not read them."""
         try:
             return self.read_slab(slab, offset, length)
-        except OSError:
+        except OSError as error:
+            require_of_file(error)
             return b""
 
     def read_slab(self, slab: int, offset: int, length: int) -> bytes:
@@ -279,8 +283,8 @@ class Container:
                 try:
                     stored = self.read_slab(extent.slab, extent.offset + STRIDE * k, STRIDE)
                     file.open_segment(writer_key(file.key, extent.session), extent, k, stored)
-                except OSError:
-                    continue
+                except OSError as error:
+                    require_of_file(error)
                 except FileError:
                     return False
         return True
