@@ -106,7 +106,7 @@ final class HookedIO: BlockIO {
   /// The disk, or another one.
   private let io: any BlockIO
   private let hook = Guarded<Hook?>(nil)
-  private let badSector = Guarded<(path: String, offset: UInt64)?>(nil)
+  private let badSectors = Guarded<[(path: String, offset: UInt64)]>([])
 
   /// Whether a file has another number each time, as in some FUSE file systems.
   fileprivate let hasChangingNumbers: Bool
@@ -125,11 +125,11 @@ final class HookedIO: BlockIO {
   func setHook(_ hook: Hook?) { self.hook.withLock { $0 = hook } }
 
   /// From now on the system does not read this byte.
-  func refuseReads(of path: String, at offset: UInt64) { badSector.withLock { $0 = (path, offset) } }
+  func refuseReads(of path: String, at offset: UInt64) { badSectors.withLock { $0.append((path, offset)) } }
 
   fileprivate func requireReadable(_ path: String, _ range: Range<UInt64>) throws(IOFailure) {
-    guard let bad = badSector.withLock({ $0 }), bad.path == path, range.contains(bad.offset) else { return }
-    throw IOFailure("read", path, errno: EIO)
+    let isBad = badSectors.withLock { $0.contains { $0.path == path && range.contains($0.offset) } }
+    if isBad { throw IOFailure("read", path, errno: EIO) }
   }
 
   fileprivate func call(_ operation: String, _ path: String) { hook.withLock { $0 }?(operation, path) }

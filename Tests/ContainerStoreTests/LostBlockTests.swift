@@ -180,6 +180,92 @@ struct LostBlockTests {
     }
   }
 
+  /// A table that is lost as a whole costs what no newer one and no journal has. `repair` gives it up where an older one stands in:
+  /// without the oldest, it would remove the slabs of nearly everything.
+  @Test(arguments: [[1, 2, 3], nil] as [[UInt8]?]) func aTableThatIsLostCostsWhatItHadAlone(bytes: [UInt8]?)
+    throws
+  {
+    let disk = RecordingIO(try Self.renamed().image)
+    let writer = try Container.open(disk, secret, mode: .readWrite)
+    try writer.write([1, 2], to: "/last")
+    let (image, tree) = (disk.image, try writer.tree())
+    try writer.close()
+    let tables = image.files(in: "catalog").sorted { image[$0]!.count < image[$1]!.count }
+    try #require(tables.count > 1)
+    for table in tables {
+      var damaged = image
+      for path in [table, DiskImage.copy(of: table)] { damaged[path] = bytes }
+      let opened = try Container.open(damaged, secret)
+      var found = 0
+      for file in try opened.readableTree(at: "/", skipping: { _ in }) where file.attributes.kind == .file {
+        let path = "/" + file.path
+        guard let bytes = try? opened.contents(at: path) else { continue }
+        #expect(bytes == tree[path], "\(path)")
+        found += 1
+      }
+      try opened.close()
+      #expect(found > 0 && found < tree.count, "\(found)")
+      expectError(.tableDamaged) { try Container.open(damaged, secret, mode: .readWrite) }
+      #expect(try Container.verify(damaged, secret).findings.contains { $0.kind == .tableDamaged })
+      let io = RecordingIO(damaged)
+      func repair(acceptsLoss: Bool) throws -> RepairReport {
+        try Container.repair(
+          io: io, credential: secret.credential(), options: Self.options(), acceptsLoss: acceptsLoss)
+      }
+      expectError(.tableDamaged) { try repair(acceptsLoss: false) }
+      #expect(io.image == damaged)
+      if table == tables.last {
+        expectError(.tableDamaged) { try repair(acceptsLoss: true) }
+        #expect(io.image == damaged)
+        continue
+      }
+      #expect(try repair(acceptsLoss: true).hasLoss)
+      #expect(try Container.verify(io.image, secret).findings.isEmpty)
+      let left = try Container.open(io, secret).tree()
+      #expect(left.keys.contains { $0.hasPrefix("/\(Salvage.folderName)/") })
+      #expect(left.values.compactMap { $0 }.count > found)
+    }
+  }
+
+  /// A bad sector of a data block near the index, in both copies, does not keep the index from being found.
+  @Test func aLostFooterBesideABadSectorCostsTheSector() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions())
+    for i in 0..<2000 { try container.write([], to: "/file with a long name, number \(i)") }
+    container.store.rewriteCatalogAtClosing()
+    try container.close()
+    let (table, footer) = try #require(try Anatomy(io.image).footers.first)
+    try #require(footer > 100_000)
+    let names = [table, DiskImage.copy(of: table)]
+    var damaged = io.image
+    for name in names { damaged.flipBit(1, at: footer + 30, of: name) }
+    let hooked = HookedIO(RecordingIO(damaged))
+    for name in names { hooked.refuseReads(of: name, at: UInt64(footer - 30_000)) }
+    let opened = try Container.open(
+      io: hooked, credential: secret.credential(), mode: .readOnly, options: testOptions())
+    var complaints = 0
+    let found = try opened.readableTree(at: "/", skipping: { _ in complaints += 1 })
+    #expect(complaints > 0 && found.count > 1500 && found.count < 2000, "\(found.count)")
+    try opened.close()
+  }
+
+  /// What a table that was just written lacks is damage of nothing: it is removed again.
+  @Test func aNewTableThatCannotBeReadLeavesNoFinding() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions())
+    for i in 0..<50 { try container.write(testBytes(100, seed: UInt64(i)), to: "/file\(i)") }
+    let tree = try container.tree()
+    let before = Set(io.image.files(in: "catalog"))
+    container.store.rewriteCatalogAtClosing()
+    io.setCallFault { name, path, _ in
+      name == "read" && path.count > 20 && !path.hasPrefix("journal/") && !before.contains(path) ? EIO : nil
+    }
+    #expect(throws: ContainerError.self) { try container.close() }
+    #expect(container.store.log.findings.isEmpty, "\(container.store.log.findings)")
+    io.setCallFault(nil)
+    #expect(try Container.open(io, secret).tree() == tree)
+  }
+
   /// A closed container with one table of fifty files.
   private static func closed() throws -> (io: RecordingIO, table: String) {
     let io = RecordingIO()
@@ -223,13 +309,7 @@ struct UnsyncedCommitTests {
     try container.store.flush(durably: false)
     let tree = try container.tree()
     let image = io.image
-    let places = try container.reader.withWrittenBackSnapshot { records in
-      try Dictionary(
-        uniqueKeysWithValues: late.map { path in
-          let found = try #require(try records.find(StorePath(path).resolved(in: records)))
-          return (path, try records.extents(found.id, found.inode)[0])
-        })
-    }
+    let places = try Dictionary(uniqueKeysWithValues: late.map { ($0, try container.extents(of: $0)[0]) })
     try container.close()
     return (image, tree, places)
   }
@@ -252,6 +332,32 @@ struct UnsyncedCommitTests {
     }
     #expect(throws: ContainerError.self) { try container.contents(at: path) }
     try container.close()
+  }
+
+  /// What was durable before is no evidence against a commit that keeps it in one run with what is new.
+  @Test(arguments: [Container.Mode.readOnly, .readWrite])
+  func whatWasThereBeforeIsNoEvidence(mode: Container.Mode) throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions(.none))
+    try container.write(testBytes(300_000, seed: 9), to: "/early")
+    try container.store.flush(durably: true)
+    let early = try #require(try container.extents(of: "/early").first)
+    let file = try container.openFile("/early", .readWrite)
+    try file.write([UInt8](repeating: 7, count: 20_000), at: 100_000)
+    try file.close()
+    try container.write([1], to: "/late")
+    try container.store.flush(durably: false)
+    let left = try container.extents(of: "/early")
+    #expect(left.contains { $0.slab == early.slab && $0.offset == early.offset && $0.count < early.count })
+    var image = io.image
+    image.flipBit(0, at: Int(early.offset) + 5, of: SlabStore.name(early.slab))
+    try container.close()
+    let opened = try Container.open(RecordingIO(image), secret, mode: mode)
+    #expect(try opened.contents(at: "/late") == [1])
+    let reader = try opened.openFile("/early", .read)
+    #expect(try reader.read(20_000, at: 100_000) == [UInt8](repeating: 7, count: 20_000))
+    try reader.close()
+    try opened.close()
   }
 
   @Test func whatIsNotThereIsEvidenceBesideWhatIsNotRead() throws {
@@ -387,6 +493,40 @@ struct RefusedReadTests {
     #expect(try Container.open(io, secret).tree() == tree)
   }
 
+  /// A copy that left the lock file out, on a disk that takes no new one: whoever reads says that nobody would notice.
+  @Test(arguments: codes + [ENOSPC, EDQUOT, EROFS, EACCES])
+  func ofALockKeepsNobodyFromReading(code: Int32) throws {
+    let (image, tree) = try Self.victim()
+    for isThere in [false, true] {
+      let io = RecordingIO(image)
+      if !isThere { try io.remove("lock") }
+      Self.refuse(io, code, isThere ? ["open for reading", "open"] : ["open"]) { $0 == "lock" }
+      let container = try Container.open(io, secret)
+      #expect(try container.tree() == tree)
+      #expect(container.findings.map(\.kind) == [.notLocked] && container.findings[0].detail.contains("lock"))
+      try container.close()
+      #expect(throws: ContainerError.self) { try Container.open(io, secret, mode: .readWrite) }
+    }
+  }
+
+  /// Between looking for the lock file and making it, another process has made it.
+  @Test(arguments: [Container.Mode.readOnly, .readWrite])
+  func ofALockThatAnotherHasMadeCostsNothing(mode: Container.Mode) throws {
+    let (image, tree) = try Self.victim()
+    let io = RecordingIO(image)
+    let isFirst = Guarded(true)
+    io.setCallFault { name, path, _ in
+      guard path == "lock", name.hasPrefix("open") else { return nil }
+      return isFirst.withLock { isFirst in
+        defer { isFirst = false }
+        return isFirst ? ENOENT : nil
+      }
+    }
+    let container = try Container.open(io, secret, mode: mode)
+    #expect(try container.tree() == tree && container.findings.isEmpty)
+    try container.close()
+  }
+
   /// A slab that is damaged as a whole costs its files, and takes nothing more.
   @Test(arguments: codes) func ofASlabCostsItsFiles(code: Int32) throws {
     let (image, tree) = try Self.victim()
@@ -455,6 +595,34 @@ struct RefusedReadTests {
       at: directory["backup"], credential: testCredential(), mode: .readOnly, options: testOptions())
     #expect(try backup.tree() == tree)
     try backup.close()
+  }
+
+  /// What neither copy lets be opened any more is left out of a backup, which says so. What other journals there are, a journal's header
+  /// alone tells.
+  @Test(arguments: codes) func aBackupSaysWhichTableOrJournalItLacks(code: Int32) throws {
+    let (image, _) = try Self.victim(isOpen: true)
+    for (folder, call) in [("catalog", "open for reading"), ("catalog", "fstat"), ("journal", "fstat")] {
+      let names = image.files(in: folder).flatMap { [$0, DiskImage.copy(of: $0)] }
+      let directory = TemporaryDirectory()
+      let io = RecordingIO(image)
+      let container = try Container.open(io, secret)
+      Self.refuse(io, code, [call]) { names.contains($0) }
+      let receipt = try container.backup(to: directory["backup"])
+      #expect(!receipt.findings.isEmpty, "\(call)")
+      for finding in receipt.findings {
+        #expect(finding.kind == .unreadable && finding.detail.contains(folder + "/"), "\(finding)")
+      }
+      let backup = DiskImage(native: directory["backup"])
+      #expect(backup.files(in: folder).count == image.files(in: folder).count - receipt.findings.count)
+      try container.close()
+    }
+    let directory = TemporaryDirectory()
+    let io = RecordingIO(image)
+    let container = try Container.open(io, secret)
+    let names = image.files(in: "journal").flatMap { [$0, DiskImage.copy(of: $0)] }
+    Self.refuse(io, code, ["open for reading"]) { names.contains($0) }
+    expectError(.journalDamaged) { try container.backup(to: directory["backup"]) }
+    try container.close()
   }
 
   /// Of a disk that dies, the rest is brought to safety.
@@ -584,5 +752,14 @@ struct SalvageTests {
       try Container.repair(io: io, credential: secret.credential(), options: Self.options())
     }
     #expect(io.image == before)
+  }
+}
+
+extension Container {
+  fileprivate func extents(of path: String) throws -> [Extent] {
+    try reader.withWrittenBackSnapshot { records in
+      let found = try #require(try records.find(StorePath(path).resolved(in: records)))
+      return try records.extents(found.id, found.inode)
+    }
   }
 }

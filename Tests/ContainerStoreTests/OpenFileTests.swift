@@ -13,14 +13,14 @@ import Testing
 #endif
 
 extension OpenFile {
-  fileprivate func write(_ bytes: [UInt8], at offset: Int) throws {
+  func write(_ bytes: [UInt8], at offset: Int) throws {
     try bytes.withUnsafeBytes { try write($0, at: UInt64(offset)) }
   }
 
   @discardableResult
   fileprivate func append(_ bytes: [UInt8]) throws -> UInt64 { try bytes.withUnsafeBytes { try append($0) } }
 
-  fileprivate func read(_ count: Int, at offset: Int = 0) throws -> [UInt8] {
+  func read(_ count: Int, at offset: Int = 0) throws -> [UInt8] {
     var bytes = [UInt8](repeating: 0xaa, count: count)
     let read = try bytes.withUnsafeMutableBytes { try self.read(at: UInt64(offset), into: $0) }
     return Array(bytes.prefix(read))

@@ -126,24 +126,6 @@ private let secret = TestSecret.rawKey(7)
     #expect(back.image == image)
   }
 
-  /// With a table whose footer and index are lost in both copies nothing is written, whatever is accepted.
-  @Test func repairThatAcceptsLossKeepsWhatALostTableNames() throws {
-    let (image, _) = try Self.victim(isOpen: true)
-    let table = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
-    var damaged = image
-    let footer = try #require(Anatomy(image).footers[table])
-    for path in [table, DiskImage.copy(of: table)] {
-      damaged[path]!.removeLast()
-      damaged.flipBit(1, at: footer - 20, of: path)
-    }
-    let io = RecordingIO(damaged)
-    let error = #expect(throws: ContainerError.self) {
-      try Container.repair(
-        io: io, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
-    }
-    #expect(error?.code == .tableDamaged && io.image == damaged)
-  }
-
   /// A sector of a second copy that cannot be read keeps nobody from opening.
   @Test(arguments: [Container.Mode.readOnly, .readWrite])
   func aSecondCopyThatCannotBeReadCostsNothing(mode: Container.Mode) throws {
