@@ -85,10 +85,12 @@ extension CatalogReading {
 
   /// Extended attributes of those files that have any.
   func attributes(of files: [UInt64]) throws -> [UInt64: [(name: [UInt8], value: [UInt8])]] {
-    // Most containers have no attributes: then no file is examined.
+    // Most containers have no attributes: then no file is examined. Where the first ones may be lost, each file tells.
     let all = CatalogKey.all(.attribute)
-    var cursor = try cursor(from: all)
-    guard let first = try cursor.nextLive(), first.key.hasPrefix(all) else { return [:] }
+    do {
+      var cursor = try cursor(from: all)
+      guard let first = try cursor.nextLive(), first.key.hasPrefix(all) else { return [:] }
+    } catch  where TableFile.isLoss(error) {}
     var found: [UInt64: [(name: [UInt8], value: [UInt8])]] = [:]
     for file in files {
       try scan(.attributes(file: file)) { key, value in
