@@ -161,26 +161,12 @@ struct TreeCopier {
     if item.kind == .symbolicLink {
       return try copyLink(.container(source, path), to: .container(target, place))
     }
-    if source === target {
-      let cancellation = Interruption.shared.cancellation
-      try source.copy(
-        source.resolvedPath(path), to: place, replacing: true,
-        control: BulkControl(cancellation: cancellation))
-      return tally.add(item.size)
-    }
-    let file = try source.openFile(path, .read)
-    defer { try? file.close() }  // opened for reading: there is nothing to store
-    var offset: UInt64 = 0
-    try target.write(to: place, permissions: item.permissions) {
-      if Interruption.shared.cancellation.isCancelled { throw ContainerError(.cancelled) }
-      let piece = try [UInt8](unsafeUninitializedCapacity: 1 << 20) { buffer, count in
-        count = try file.read(at: offset, into: UnsafeMutableRawBufferPointer(buffer))
-      }
-      offset += UInt64(piece.count)
-      tally.add(UInt64(piece.count))
-      return piece.isEmpty ? nil : piece
-    }
-    try target.setAttributes(at: place, modified: item.modified)
+    try source.copy(
+      source.resolvedPath(path), into: target, to: place, replacing: true,
+      control: BulkControl(
+        progress: { [tally] in tally.show(adding: $0.bytesDone) },
+        cancellation: Interruption.shared.cancellation))
+    tally.add(item.size)
   }
 
   /// The link itself, in the place of a file or link.
@@ -212,8 +198,13 @@ struct TreeCopier {
     for item in items.reversed() {
       switch (source.below(item), target.below(item)) {
       case (.container(let from, let path), .container(let into, let place)) where item.kind != .symbolicLink:
-        let attributes = try from.extendedAttributes(at: path, followingLinks: true)
-        if !attributes.isEmpty { try into.setExtendedAttributes(attributes.mapValues { $0 }, at: place) }
+        do {
+          let attributes = try from.extendedAttributes(at: path, followingLinks: true)
+          if !attributes.isEmpty { try into.setExtendedAttributes(attributes.mapValues { $0 }, at: place) }
+        } catch let error as ContainerError where error.isDamage {
+          guard let damage else { throw error }
+          damage.add(error)
+        }
         try into.setAttributes(at: place, created: item.created, modified: item.modified)
       case (.native, .container(let into, let place)) where item.kind == .directory:
         try into.setAttributes(at: place, modified: item.modified)
@@ -239,6 +230,13 @@ private struct CopyTally {
   }
 
   mutating func add(_ count: UInt64) {
+    done.addSaturating(count)
+    show(adding: 0)
+  }
+
+  /// Shows so many bytes more, of a file that is not through.
+  func show(adding count: UInt64) {
+    var done = done
     done.addSaturating(count)
     bar?.show(ProgressState(bytesDone: done, byteCount: byteCount, seconds: begin.secondsSince))
   }

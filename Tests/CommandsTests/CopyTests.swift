@@ -410,6 +410,14 @@ struct CopyTests {
       #expect(stat(out, &status) == 0 && status.st_blocks < 4000, "\(status.st_blocks)")
     }
     try folder.run("container", "verify", container)
+    // To another container, too.
+    let other = try folder.makeContainer("other")
+    let key = toKey(folder)
+    try folder.run("cp", container + ":/sparse", container + ":/empty", other + ":/", key[0], key[1])
+    let taken = try shell("du -s \(other)/slab | cut -f 1 | tr -d '\\n'", in: folder).text
+    #expect(try #require(Int(taken)) < 2000)
+    try folder.run("get", other, "/sparse", folder.path("again"))
+    #expect(try shell("cmp \(sparse) \(folder.path("again"))", in: folder).status == 0)
   }
 
   @Test func namesOfOneFileStayNamesOfOneFile() throws {

@@ -227,6 +227,41 @@ struct LostBlockTests {
     }
   }
 
+  /// Inside a container a copy has the attributes of its original. One lost block does not keep every file from being copied, and no
+  /// file from being copied to another container, where its contents are known.
+  @Test func copiesAreMadeBesideALostBlock() throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, Self.options())
+    for i in 0..<300 {
+      try container.write(testBytes(10, seed: UInt64(i)), to: "/\(i)")
+      try container.setExtendedAttributes(["user.a": testBytes(500, seed: UInt64(i))], at: "/\(i)")
+    }
+    container.store.rewriteCatalogAtClosing()
+    try container.close()
+    let table = try #require(io.image.files(in: "catalog").first)
+    var attributeLosses = 0
+    for offset in stride(from: 100, to: io.image[table]!.count - 3000, by: 15_000) {
+      var damaged = io.image
+      for name in [table, DiskImage.copy(of: table)] { damaged.flipBit(1, at: offset, of: name) }
+      guard let opened = try? Container.open(RecordingIO(damaged), secret, mode: .readWrite) else { continue }
+      let other = try Container.create(RecordingIO(), secret, Self.options())
+      try other.createDirectory("/copies")
+      try opened.createDirectory("/copies")
+      for i in 0..<300 where (try? opened.contents(at: "/\(i)")) != nil {
+        try opened.copy("/\(i)", into: other, to: "/copies/\(i)")
+        #expect(try other.contents(at: "/copies/\(i)") == testBytes(10, seed: UInt64(i)))
+        let attributes = try? opened.extendedAttributes(at: "/\(i)")
+        if attributes == nil { attributeLosses += 1 }
+        let isCopied = (try? opened.copy("/\(i)", to: "/copies/\(i)")) != nil
+        #expect(isCopied == (attributes != nil), "\(i), \(offset)")
+        if isCopied { #expect(try opened.extendedAttributes(at: "/copies/\(i)") == attributes) }
+      }
+      try opened.close()
+      try other.close()
+    }
+    #expect(attributeLosses > 0)
+  }
+
   /// A bad sector of a data block near the index, in both copies, does not keep the index from being found.
   @Test func aLostFooterBesideABadSectorCostsTheSector() throws {
     let io = RecordingIO()

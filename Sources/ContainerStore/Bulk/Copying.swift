@@ -1,8 +1,9 @@
 import EncryptedFile
 
-/// Copies files inside a store. The copies have keys of their own.
+/// Copies files inside a store, or from one to another. The copies have keys of their own.
 struct Copying {
   let store: Store
+  let target: Store
   let control: BulkControl
 
   /// See ``Container/copy(_:to:replacing:makingParents:control:)``.
@@ -10,12 +11,15 @@ struct Copying {
     _ from: StorePath, to: StorePath, replacing: Bool, makingParents: Bool, in records: CatalogSnapshot
   ) throws {
     let destination = to.text
-    let sealing = UnitSealing(store: store)
+    let sealing = UnitSealing(store: target)
     let from = try from.resolved(in: records, followingLast: false)
-    let to = try to.resolved(in: records, followingLast: replacing)
+    func inTarget<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R {
+      store === target ? try body(records) : try target.withSnapshot(body)
+    }
+    let to = try inTarget { try to.resolved(in: $0, followingLast: replacing) }
     guard !to.names.isEmpty else { throw ContainerError(.fileExists, path: destination) }
     let top = try records.existing(from)
-    if top.inode.kind == .directory, to.names.starts(with: from.names) {
+    if store === target, top.inode.kind == .directory, to.names.starts(with: from.names) {
       throw ContainerError(from.names == to.names ? .fileExists : .moveIntoItself, path: destination)
     }
     if top.inode.kind != .directory, to.namesDirectory {
@@ -32,10 +36,12 @@ struct Copying {
         return
       }
       guard let existing = try catalog.entry(place.directory, place.name) else { return }
-      guard replacing, existing.kind != .directory, top.inode.kind != .directory, existing.file != top.id
-      else { throw ContainerError(.fileExists, path: destination) }
+      let isSame = store === target && existing.file == top.id
+      guard replacing, existing.kind != .directory, top.inode.kind != .directory, !isSame else {
+        throw ContainerError(.fileExists, path: destination)
+      }
     }
-    try check(records)
+    try inTarget { try check($0) }
     let files = items.filter { $0.file.inode.kind == .file }
     let sources = files.map(\.file)
     let paths = files.map { StorePath.text(from.names + $0.names) }
@@ -45,16 +51,17 @@ struct Copying {
     }
     // Read the attributes in the snapshot of the contents: the original may be gone after the
     // copying.
-    let attributes = try records.attributes(of: items.map(\.file.id))
-    let new = NewFiles(files.count, in: store)
-    try store.namingPath(destination) {
-      let runs = try BulkWork(plan: plan, control: control, workers: store.workers, slabs: store.slabs).run {
-        context, unit in
+    let attributes = try store === target ? records.attributes(of: items.map(\.file.id)) : [:]
+    let new = NewFiles(files.count, in: target)
+    try target.namingPath(destination) {
+      let runs = try BulkWork(plan: plan, control: control, workers: target.workers, slabs: target.slabs).run
+      {
+        [store] context, unit in
         try sealing.reseal(
-          unit, from: sealing.store, sources: sources, paths: paths, of: new, checkInterval: 0,
+          unit, from: store, sources: sources, paths: paths, of: new, checkInterval: 0,
           context: context)
       }
-      try store.transaction(storing: runs.extents) { transaction in
+      try target.transaction(storing: runs.extents) { transaction in
         try check(transaction)
         var copies: [(file: UInt64, copy: UInt64)] = []
         for item in items where item.file.inode.kind == .directory {

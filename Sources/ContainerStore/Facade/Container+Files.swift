@@ -44,7 +44,7 @@ extension Container {
     report.end()
   }
 
-  private func writablePath(_ text: String) throws -> StorePath {
+  func writablePath(_ text: String) throws -> StorePath {
     let path = try StorePath(text)
     guard mode == .readWrite else { throw ContainerError(.readOnly, path: text) }
     // Bytes written to open files are committed before the file that may replace them.
@@ -209,11 +209,8 @@ extension Container {
     _ source: String, to destination: String, replacing: Bool = false, makingParents: Bool = false,
     control: BulkControl = BulkControl()
   ) throws {
-    let (from, to) = (try StorePath(source), try StorePath(destination))
-    guard mode == .readWrite else { throw ContainerError(.readOnly, path: source) }
-    try reader.withWrittenBackSnapshot {
-      try Copying(store: store, control: control)
-        .run(from, to: to, replacing: replacing, makingParents: makingParents, in: $0)
-    }
+    try copy(
+      source, into: self, to: destination, replacing: replacing, makingParents: makingParents,
+      control: control)
   }
 }

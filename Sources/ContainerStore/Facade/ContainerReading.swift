@@ -182,6 +182,19 @@ extension ContainerReading {
     }
   }
 
+  /// Copies inside the container as ``Container/copy(_:to:replacing:makingParents:control:)`` does, or to another one; then extended
+  /// attributes stay behind.
+  package func copy(
+    _ source: String, into target: Container, to destination: String, replacing: Bool = false,
+    makingParents: Bool = false, control: BulkControl = BulkControl()
+  ) throws {
+    let (from, to) = (try StorePath(source), try target.writablePath(destination))
+    try reader.withWrittenBackSnapshot(naming: from) {
+      try Copying(store: store, target: target.store, control: control)
+        .run(from, to: to, replacing: replacing, makingParents: makingParents, in: $0)
+    }
+  }
+
   /// Delivers files and folders to the inbox of another container, as
   /// `/Inbox/<sender>/<time>/<original path>`. Each file is decrypted here and encrypted there,
   /// segment by segment, in parallel. One commit delivers either everything or nothing.
