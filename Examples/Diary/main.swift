@@ -88,6 +88,7 @@ func take(_ line: String, _ runtime: AppRuntime, _ asksForNew: inout Bool) async
 }
 
 do {
+  let interruptions = interruptions()
   let typed = lines()
   let runtime = try await AppRuntime(
     Application(id: ApplicationID("com.example.diary"), name: "Diary"),
@@ -102,7 +103,7 @@ do {
   // Until somebody interrupts it, the input ends, or the container was destroyed.
   let (ends, end) = AsyncStream<Void>.makeStream()
   Task {
-    for await _ in interruptions() { end.yield() }
+    for await _ in interruptions { end.yield() }
   }
   Task {
     var shown: Authorization.Presentation?

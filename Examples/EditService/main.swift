@@ -31,6 +31,7 @@ else {
 }
 
 do {
+  let interruptions = interruptions()
   let container = try await container(at: URL(fileURLWithPath: CommandLine.arguments[1]), passphrase)
   let services = try AppServices(
     Application(id: ApplicationID("com.example.edit.service"), name: "Editor"), container: container)
@@ -60,7 +61,7 @@ do {
   say("ready")
 
   // Until SIGINT or SIGTERM.
-  for await _ in interruptions() { break }
+  for await _ in interruptions { break }
   await services.stop()
   try container.close()
 } catch {
@@ -71,13 +72,21 @@ do {
 /// A line at once, also when nobody looks at a terminal.
 @Sendable func say(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
 
+/// Returns a stream of SIGINT and SIGTERM, which do not end the program by themselves once it has returned.
 func interruptions() -> AsyncStream<Int32> {
   AsyncStream { continuation in
     for number in [SIGINT, SIGTERM] {
-      signal(number, SIG_IGN)
+      let isRegistered = DispatchSemaphore(value: 0)
       let source = DispatchSource.makeSignalSource(signal: number)
       source.setEventHandler { continuation.yield(number) }
+      source.setRegistrationHandler {
+        #if canImport(Darwin)
+          signal(number, SIG_IGN)
+        #endif
+        isRegistered.signal()
+      }
       source.resume()
+      isRegistered.wait()
       continuation.onTermination = { _ in source.cancel() }
     }
   }

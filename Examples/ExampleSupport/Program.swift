@@ -26,14 +26,21 @@ public func fail(_ line: String, _ code: Int32) -> Never {
   exit(code)
 }
 
-/// Returns a stream of SIGINT and SIGTERM. From this call on they do not end the program by themselves.
+/// Returns a stream of SIGINT and SIGTERM, which do not end the program by themselves once it has returned.
 public func interruptions() -> AsyncStream<Int32> {
   AsyncStream { continuation in
     let sources = [SIGINT, SIGTERM].map { number in
-      signal(number, SIG_IGN)
+      let isRegistered = DispatchSemaphore(value: 0)
       let source = DispatchSource.makeSignalSource(signal: number)
       source.setEventHandler { continuation.yield(number) }
+      source.setRegistrationHandler {
+        #if canImport(Darwin)
+          signal(number, SIG_IGN)
+        #endif
+        isRegistered.signal()
+      }
       source.resume()
+      isRegistered.wait()
       return source
     }
     continuation.onTermination = { _ in for source in sources { source.cancel() } }
