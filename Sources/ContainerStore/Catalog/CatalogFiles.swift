@@ -90,7 +90,9 @@ struct CatalogFiles: Sendable {
         if let refusal = check.refusal { throw refusal }
         throw ContainerError(.ioFailed, detail: "a table that was just written cannot be read back")
       }
-      return [try opened(log)] + tables.dropFirst(mergedCount)
+      let table = try opened(log)
+      if let loss = table.loss { throw loss }
+      return [table] + tables.dropFirst(mergedCount)
     } catch {
       CopiedFile.remove(io, id, in: .catalog)
       throw error

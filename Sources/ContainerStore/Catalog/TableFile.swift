@@ -23,7 +23,7 @@ final class TableFile: Sendable {
     var dataBlocks: UInt64
   }
 
-  /// Opens a table. Throws `tableDamaged` for one that cannot be.
+  /// Opens a table. Throws `tableDamaged` for one that is shorter than its footer.
   init(
     _ table: Generation.Table, io: any BlockIO, container: Identifier, key: SharedKey, ciphers: CipherPool,
     cache: BlockCache, log: FindingLog
@@ -44,9 +44,10 @@ final class TableFile: Sendable {
       (counts, indexBlocks) = try Self.whole(footer, in: file, log) { try blocks.footer(footer, of: $0) }
       loss = nil
     } catch  where error is MalformedBytes || Self.isLoss(error) {
-      let found = try blocks.indexBlocks(before: footer.offset, in: file)
+      let (found, refusal) = try blocks.indexBlocks(before: footer.offset, in: file)
       (counts, indexBlocks) = (nil, found ?? [])
-      loss = found == nil ? Self.thrown(error) : nil
+      // What the system does not read may be whole.
+      loss = found == nil ? refusal ?? Self.thrown(error) : nil
       log.add(loss.map(Self.finding) ?? Self.footerDamaged(error))
     }
   }
@@ -358,12 +359,13 @@ final class TableFile: Sendable {
   /// tombstones.
   func check(isOldest: Bool) throws(IOFailure) -> Check {
     var check = Check()
-    for i in 0..<CopiedFile.count where try byteCount(of: i, &check) != table.byteCount {
-      check.misfits.append(i)
-    }
     if let loss {
       check.lost.append(Self.finding(loss))
+      check.refusal = loss as? IOFailure
       return check
+    }
+    for i in 0..<CopiedFile.count where try byteCount(of: i, &check) != table.byteCount {
+      check.misfits.append(i)
     }
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var seen = Counts(entries: 0, dataBlocks: 0)
@@ -512,31 +514,38 @@ private struct SealedBlocks: Sendable {
   }
 
   /// The index blocks, found without the footer: the last one ends where the footer begins, each other where the next one begins, and the
-  /// length is the one with which it opens. Nil when one is whole in neither copy.
-  func indexBlocks(before footer: UInt64, in file: CopiedFile) throws -> [Table.BlockPointer]? {
-    guard footer > 0 else { return [] }
+  /// length is the one with which it opens. Nil when one is whole in neither copy, with the failure if the system does not read all of them.
+  func indexBlocks(
+    before footer: UInt64, in file: CopiedFile
+  ) throws -> (found: [Table.BlockPointer]?, refusal: IOFailure?) {
+    guard footer > 0 else { return ([], nil) }
     var pointers: [Table.BlockPointer] = []
     var isFirst = false
     while !isFirst {
       let end = pointers.last?.offset ?? footer
       var found: (block: TableBlock, pointer: Table.BlockPointer)?
+      var refusal: IOFailure?
       for copy in 0..<CopiedFile.count where found == nil {
-        do { found = try indexBlock(endingAt: end, of: file.copy(copy)) } catch let failure as IOFailure
+        do { found = try indexBlock(endingAt: end, of: file.copy(copy), &refusal) } catch let failure
+          as IOFailure
           where failure.isOfFile
-        {}
+        {
+          if !absentFile.contains(failure.errno) { refusal = failure }
+        }
       }
-      guard let found else { return nil }
+      guard let found else { return (nil, refusal) }
       pointers.append(found.pointer)
       isFirst = found.block.pointer(0).offset == 0
     }
-    return pointers.reversed()
+    return (pointers.reversed(), nil)
   }
 
   private func indexBlock(
-    endingAt end: UInt64, of file: any BlockFile
+    endingAt end: UInt64, of file: any BlockFile, _ refusal: inout IOFailure?
   ) throws -> (block: TableBlock, pointer: Table.BlockPointer)? {
     let overhead = SecretStreamCipher.overheadByteCount
-    let stored = try Self.bytes(before: end, atMost: Table.blockByteCountMax + overhead, of: file)
+    let stored = try Self.bytes(
+      before: end, atMost: Table.blockByteCountMax + overhead, of: file, &refusal)
     let countMax = stored.count - overhead
     guard countMax >= 1 else { return nil }
     return try ciphers.withCipher { cipher in
@@ -562,7 +571,7 @@ private struct SealedBlocks: Sendable {
   /// The bytes before a place, page by page, back to the first page that the system does not read: it may belong to another block. None
   /// where the copy is shorter.
   private static func bytes(
-    before end: UInt64, atMost count: Int, of file: any BlockFile
+    before end: UInt64, atMost count: Int, of file: any BlockFile, _ refusal: inout IOFailure?
   ) throws(IOFailure) -> [UInt8] {
     var pages: [[UInt8]] = []
     var begin = end
@@ -575,6 +584,7 @@ private struct SealedBlocks: Sendable {
         pages.append(page)
       } catch {
         guard error.isOfFile else { throw error }
+        refusal = error
         break
       }
       begin = next

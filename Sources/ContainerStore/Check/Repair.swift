@@ -9,8 +9,7 @@
 extension Verification {
   /// The report of a repair that is still to be made: the findings, and whether the catalog has to
   /// be written anew. Without `acceptsLoss`, throws `tableDamaged` if a part of the catalog is damaged
-  /// in both copies; what is whole in one copy is in both, then. Also with it, if that part is all of
-  /// the oldest table.
+  /// in both copies; what is whole in one copy is in both, then.
   func checkForRepair(acceptsLoss: Bool) throws -> RepairReport {
     let uneven = try store.namingPath(store.place) {
       try checkSuperblock()
@@ -19,9 +18,7 @@ extension Verification {
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
     let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
     let unread = store.log.findings.first { $0.kind == .unreadable }
-    // Nothing stands in for the oldest table, and the slabs that it alone names would be removed.
-    let lacksOldest = try store.withSnapshot { $0.tables.last?.loss != nil }
-    if !acceptsLoss || lacksOldest, let loss = lossOfTable ?? unread {
+    if !acceptsLoss, let loss = lossOfTable ?? unread {
       try level(uneven)
       if lossOfTable != nil {
         throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
@@ -47,6 +44,18 @@ extension Verification {
     }
   }
 
+  /// Throws `tableDamaged` when all of the oldest table is lost: nothing stands in for it, and what it named would be given up. The table
+  /// that a container is made with names nothing.
+  private func requireRecords(of oldest: TableFile?) throws {
+    let isFirst = try store.withSuperblock { _, body, _ in body.completeGeneration.commit == 0 }
+    guard !isFirst, let oldest else { return }
+    var position = try oldest.position(of: CatalogKey(bytes: []), .salvaging)
+    guard try oldest.next(&position) == nil else { return }
+    throw ContainerError(
+      .tableDamaged, path: store.place,
+      detail: "all of the oldest table is lost, and with it what names most files")
+  }
+
   /// The catalog without what is lost of tables in both copies; nil when nothing is. Findings are
   /// added to the report.
   func salvaged(_ report: inout RepairReport) throws -> ChangeMap? {
@@ -60,6 +69,7 @@ extension Verification {
     return try store.withSnapshot { records in
       var salvage = Salvage(records)
       defer { report.findings += salvage.findings }
+      try requireRecords(of: records.tables.last)
       return try salvage.run(slabs: sizes)
     }
   }

@@ -110,7 +110,8 @@ struct Verification {
     guard store.mode == .readOnly else { return [] }
     var findings: [Finding] = []
     for files in try UnnamedFiles.find(in: store, slabs: try records.slabCounters().keys) {
-      if files.removableCount > 0 {
+      // A lost record may name what is left of slabs.
+      if files.removableCount > 0, files.directory != "slab" || !store.log.tellsOfLostRecords {
         findings.append(
           Finding(
             .note, .unknownFile,

@@ -7,6 +7,11 @@ final class FindingLog: Sendable {
 
   var findings: [Finding] { log.withLock { $0 } }
 
+  /// Whether slabs may be in use although no record that can be had names them.
+  var tellsOfLostRecords: Bool {
+    findings.contains { [.tableDamaged, .catalogInconsistent, .unreadable].contains($0.kind) }
+  }
+
   func add(_ finding: Finding) {
     log.withLock { log in
       if log.count < Self.countMax, !log.contains(finding) { log.append(finding) }

@@ -106,7 +106,7 @@ struct Backup {
     let limited = copied.map { (names: $0, end: $0 == ofEnd ? journalEnd?.end.offset : nil) }
     let slabs = try slabs(usage.slabCounters).map { (names: [SlabStore.name($0.slab)], end: $0.end) }
     var files: [Source] = []
-    var findings: [Finding] = []
+    var findings = try store.withSnapshot { $0.tables.compactMap(\.loss).map(TableFile.finding) }
     for (names, end) in limited + slabs {
       let (sources, failure) = try sources(names, end: end)
       files += sources
@@ -145,10 +145,9 @@ struct Backup {
 
   /// The slabs with their ends; nil, the file's, where the counters were lost.
   private func slabs(_ counters: [UInt32: SlabCounter]) throws -> [(slab: UInt32, end: UInt64?)] {
-    let isLost = store.log.findings.contains {
-      [.tableDamaged, .catalogInconsistent, .unreadable].contains($0.kind)
-    }
-    let others = isLost ? try store.io.readableFileNames(in: "slab").compactMap(SlabStore.number) : []
+    let others =
+      store.log.tellsOfLostRecords
+      ? try store.io.readableFileNames(in: "slab").compactMap(SlabStore.number) : []
     return Set(counters.keys).union(others).sorted().map { ($0, counters[$0]?.end) }
   }
 

@@ -25,6 +25,9 @@ extension CatalogLoader {
 }
 
 extension CatalogSnapshot {
+  /// Why nothing of one of its tables can be had.
+  var loss: (any Error)? { tables.lazy.compactMap(\.loss).first }
+
   /// The counters, which only a writer needs: without them a reader can read everything else.
   func counters(
     _ mode: ContainerMode, _ log: FindingLog
@@ -37,6 +40,7 @@ extension CatalogSnapshot {
       }
       return substitute
     }
+    if mode == .readWrite, let loss { throw loss }
     let unknown = CatalogCounters(nextFile: CatalogCounters.nextFileMax, nextSlab: 0)
     return (try read(catalogCounters, else: unknown), try read(slabCounters, else: [:]))
   }

@@ -215,7 +215,7 @@ struct Compaction {
             problem = failure
           }
           if let problem {
-            if try records.file(resident.file, has: resident.extent) {
+            if try records.file(resident.file, hasAnyOf: resident.extent) {
               receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
             }
             continue
@@ -243,11 +243,8 @@ struct Compaction {
 }
 
 extension CatalogReading {
-  fileprivate func file(_ file: UInt64, has run: Extent) throws -> Bool {
-    guard let bytes = try value(.inode(file)), let first = (try? Inode(bytes))?.firstExtent else {
-      return false
-    }
-    if first.start == run.start { return first == run }
-    return try value(.extent(file: file, start: run.start)) == run.encodedValue
+  fileprivate func file(_ file: UInt64, hasAnyOf run: Extent) throws -> Bool {
+    guard let bytes = try value(.inode(file)), let inode = try? Inode(bytes) else { return false }
+    return try !ExtentMap(checked: extents(file, inode)).parted([run]).known.isEmpty
   }
 }

@@ -180,6 +180,9 @@ extension Store {
     let slot = try Superblock.choose(try io.open(Superblock.name, .read), writerIsAlive: false).0
     var body = try slot.open(rootKey: log.superblock.rootKey)
     defer { body.wipeSecrets() }
-    return try catalogFiles.loader(body).load().snapshot
+    let readBack = try catalogFiles.loader(body).load().snapshot
+    // The tables that are open may know more.
+    if let loss = readBack.loss { throw loss }
+    return readBack
   }
 }
