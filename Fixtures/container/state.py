@@ -56,6 +56,8 @@ class Container:
         self.findings: list[Finding] = []
         self.is_incomplete = False  # what is left after damage of a journal
         self.lock.hold(ENTRY_BYTE)
+        if not self.lock.is_there:
+            self.report("note", "not locked", "no lock: a writer elsewhere would not be noticed")
         check_directories(path)
         self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
         self.id = self.slot.container_id
@@ -276,8 +278,11 @@ class Container:
         after.lost, after.absent = catalog.lost, set(catalog.absent)
         after.apply(commit.changes)
         for file_id in files_in(catalog, commit) | files_in(after, commit):
-            old = set(self.named(catalog, file_id))
-            for segment, (file, extent, k) in self.named(after, file_id).items():
+            try:
+                old, new = self.named(catalog, file_id), self.named(after, file_id)
+            except Lost:
+                continue  # nobody knows which are new
+            for segment, (file, extent, k) in new.items():
                 if segment in old:
                     continue
                 try:
@@ -290,7 +295,7 @@ class Container:
         return True
 
     def named(self, catalog: Catalog, file_id: int) -> dict[Segment, tuple[File, Extent, int]]:
-        """The segments that a file and its versions name; what is malformed or lost names none."""
+        """The segments that a file and its versions name; what is malformed names none."""
         found: dict[Segment, tuple[File, Extent, int]] = {}
 
         def add(inode: Inode, extents: list[Extent]) -> None:
@@ -304,11 +309,15 @@ class Container:
         try:
             inode = catalog.inode(file_id)
             add(inode, catalog.extents(file_id, inode))
+        except Lost:
+            raise
         except (ContainerError, FileError):
             pass
         for version in versions_of(catalog, file_id):
             try:
                 add(version.inode, version.extents)
+            except Lost:
+                raise
             except (ContainerError, FileError):
                 pass
         return found

@@ -9,16 +9,15 @@ extension CatalogLoader {
     let context = WorkerContext(ciphers.backend, in: ciphers.keys)
     let slabs = SlabStore(io: io, counters: [:], nextSlab: 0, startsWriteback: false)
     for (file, extents) in Dictionary(grouping: commit.fileExtents(), by: \.file) {
-      let key = CatalogKey.inode(file)
-      let changed = commit.changes.last { $0.key == key }
-      let recorded = try catalog.snapshot.unlessLost { try $0.value(key) } ?? nil
-      guard let bytes = changed.map({ $0.value }) ?? recorded, let inode = try? Inode(bytes) else {
-        continue
-      }
       // The file's earlier segments were durable once: damage to them now is no evidence against
       // this commit.
-      let before = ExtentMap(checked: try extentsBefore(of: file, recorded, on: catalog))
-      for extent in before.parted(extents.map(\.extent)).unknown {
+      guard let before = try before(file, on: catalog) else { continue }
+      let key = CatalogKey.inode(file)
+      let changed = commit.changes.last { $0.key == key }
+      guard let bytes = changed.map({ $0.value }) ?? before.inode, let inode = try? Inode(bytes) else {
+        continue
+      }
+      for extent in before.runs.parted(extents.map(\.extent)).unknown {
         guard
           try opensIfRead(
             extent, keys.fileKey(file, epoch: inode.epoch, secret: inode.secret), slabs, context)
@@ -42,12 +41,17 @@ extension CatalogLoader {
     }
   }
 
-  /// A file's extents before the commit, as far as they are known: what is lost was of earlier commits, and is no evidence either.
-  private func extentsBefore(
-    of file: UInt64, _ inode: [UInt8]?, on catalog: LoadedCatalog
-  ) throws -> [Extent] {
-    guard let inode = inode.flatMap({ try? Inode($0) }) else { return [] }
-    return try catalog.snapshot.unlessLost { try $0.extents(file, inode) } ?? []
+  /// What the catalog has of a file before the commit. Nil where some of it is lost: nobody knows, then, which segments are new.
+  private func before(
+    _ file: UInt64, on catalog: LoadedCatalog
+  ) throws -> (inode: [UInt8]?, runs: ExtentMap)? {
+    do {
+      let record = try catalog.snapshot.value(.inode(file))
+      let inode = record.flatMap { try? Inode($0) }
+      return (record, ExtentMap(checked: try inode.map { try catalog.snapshot.extents(file, $0) } ?? []))
+    } catch  where TableFile.isLoss(error) {
+      return nil
+    }
   }
 
   /// Does the same for versions that the commit pins and that no file has any more: they were
@@ -61,9 +65,8 @@ extension CatalogLoader {
       ExtentMap(checked: extents.map(\.extent).sorted { $0.start < $1.start })
     }
     for (pin, extents) in pinned {
-      let recorded = try catalog.snapshot.unlessLost { try $0.value(.inode(pin.file)) } ?? nil
-      let before = try extentsBefore(of: pin.file, recorded, on: catalog)
-      var new = ExtentMap(checked: before).parted(extents).unknown
+      guard let before = try before(pin.file, on: catalog) else { continue }
+      var new = before.runs.parted(extents).unknown
       if let named = named[pin.file] { new = named.parted(new).unknown }
       for extent in new {
         guard
@@ -73,13 +76,6 @@ extension CatalogLoader {
       }
     }
     return true
-  }
-}
-
-extension CatalogSnapshot {
-  /// Nil where a block that is needed is lost.
-  fileprivate func unlessLost<R>(_ body: (CatalogSnapshot) throws -> R) throws -> R? {
-    do { return try body(self) } catch  where TableFile.isLoss(error) { return nil }
   }
 }
 
