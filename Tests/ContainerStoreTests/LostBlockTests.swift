@@ -180,11 +180,24 @@ struct LostBlockTests {
     }
   }
 
+  enum Loss: CaseIterable {
+    case garbage, missing, index
+
+    fileprivate func happen(to table: String, in image: inout DiskImage) throws {
+      let footer = try #require(Anatomy(image).footers[table])
+      for path in [table, DiskImage.copy(of: table)] {
+        switch self {
+        case .garbage: image[path] = [1, 2, 3]
+        case .missing: image[path] = nil
+        case .index: image.flipBit(1, at: footer - 20, of: path)
+        }
+      }
+    }
+  }
+
   /// A table that is lost as a whole costs what no newer one and no journal has. `repair` gives it up where an older one stands in:
   /// without the oldest, it would remove the slabs of nearly everything.
-  @Test(arguments: [[1, 2, 3], nil] as [[UInt8]?]) func aTableThatIsLostCostsWhatItHadAlone(bytes: [UInt8]?)
-    throws
-  {
+  @Test(arguments: Loss.allCases) func aTableThatIsLostCostsWhatItHadAlone(loss: Loss) throws {
     let disk = RecordingIO(try Self.renamed().image)
     let writer = try Container.open(disk, secret, mode: .readWrite)
     try writer.write([1, 2], to: "/last")
@@ -194,7 +207,7 @@ struct LostBlockTests {
     try #require(tables.count > 1)
     for table in tables {
       var damaged = image
-      for path in [table, DiskImage.copy(of: table)] { damaged[path] = bytes }
+      try loss.happen(to: table, in: &damaged)
       let opened = try Container.open(damaged, secret)
       var found = 0
       for file in try opened.readableTree(at: "/", skipping: { _ in }) where file.attributes.kind == .file {
@@ -203,10 +216,16 @@ struct LostBlockTests {
         #expect(bytes == tree[path], "\(path)")
         found += 1
       }
+      let directory = TemporaryDirectory()
+      let receipt = try opened.backup(to: directory["backup"])
+      #expect(receipt.findings.isEmpty == (loss == .index), "\(receipt.findings)")
       try opened.close()
       #expect(found > 0 && found < tree.count, "\(found)")
       expectError(.tableDamaged) { try Container.open(damaged, secret, mode: .readWrite) }
-      #expect(try Container.verify(damaged, secret).findings.contains { $0.kind == .tableDamaged })
+      let findings = try Container.verify(damaged, secret).findings
+      #expect(findings.contains { $0.kind == .tableDamaged })
+      // Nobody knows that a slab is in the way.
+      #expect(!findings.contains { $0.kind == .unknownFile }, "\(findings)")
       let io = RecordingIO(damaged)
       func repair(acceptsLoss: Bool) throws -> RepairReport {
         try Container.repair(
@@ -225,6 +244,28 @@ struct LostBlockTests {
       #expect(left.keys.contains { $0.hasPrefix("/\(Salvage.folderName)/") })
       #expect(left.values.compactMap { $0 }.count > found)
     }
+  }
+
+  /// The table of a container's first state names no slab: journals have everything.
+  @Test(arguments: Loss.allCases) func aLostFirstTableCostsNothing(loss: Loss) throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions())
+    for i in 0..<10 { try container.write(testBytes(100, seed: UInt64(i)), to: "/\(i)") }
+    let tree = try container.tree()
+    var damaged = io.image
+    try container.close()
+    try loss.happen(to: try #require(damaged.files(in: "catalog").first), in: &damaged)
+    let opened = try Container.open(damaged, secret)
+    let found = try opened.readableTree(at: "/", skipping: { _ in })
+    #expect(found.count == 10)
+    for file in found { #expect(try opened.contents(at: "/" + file.path) == tree["/" + file.path]) }
+    try opened.close()
+    let other = RecordingIO(damaged)
+    let report = try Container.repair(
+      io: other, credential: secret.credential(), options: Self.options(), acceptsLoss: true)
+    #expect(report.wasWritten)
+    #expect(try Container.open(other, secret).tree() == tree)
+    #expect(try Container.verify(other.image, secret).findings.isEmpty)
   }
 
   /// Inside a container a copy has the attributes of its original. One lost block does not keep every file from being copied, and no
@@ -295,7 +336,8 @@ struct LostBlockTests {
     io.setCallFault { name, path, _ in
       name == "read" && path.count > 20 && !path.hasPrefix("journal/") && !before.contains(path) ? EIO : nil
     }
-    #expect(throws: ContainerError.self) { try container.close() }
+    let error = #expect(throws: ContainerError.self) { try container.close() }
+    #expect((error?.cause as? IOFailure)?.errno == EIO, "\(String(describing: error))")
     #expect(container.store.log.findings.isEmpty, "\(container.store.log.findings)")
     io.setCallFault(nil)
     #expect(try Container.open(io, secret).tree() == tree)
