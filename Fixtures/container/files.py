@@ -98,6 +98,12 @@ class Copies:
         """Notes a part that is whole in the other copy."""
         self.damaged.setdefault(self.names[copy], []).append(part)
 
+    def report_absent(self) -> None:
+        """Notes each copy that is not there, whether or not anything of it was missed."""
+        for copy, data in enumerate(self.data):
+            if data is None:
+                self.add_damage(copy, "absent")
+
     def damage(self) -> list[str]:
         """A line about each damaged copy."""
         return [

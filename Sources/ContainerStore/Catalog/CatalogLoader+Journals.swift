@@ -207,6 +207,10 @@ extension CatalogLoader {
             .journalDamaged, detail: "record \(bad): \(reason), and a later record says that it was durable")
         }
         stop = reader.hasBytes(after: replay.last) ? "record \(bad): \(reason)" : nil
+        // No crash takes a copy away: what was behind the last record of the other is lost with it.
+        for failure in try reader.absentCopies() {
+          log.add(Finding(.damage, .copyDamaged, "\(failure); the last records may have been in it"))
+        }
         break scan
       case .refused(let reason):
         try apply(tail, proven: 0, to: &replay, into: &catalog)

@@ -125,6 +125,18 @@ struct JournalReader {
     return proven
   }
 
+  /// Why the system does not open a copy, for each that it does not.
+  func absentCopies() throws(IOFailure) -> [IOFailure] {
+    var failures: [IOFailure] = []
+    for copy in 0..<CopiedFile.count {
+      do throws(IOFailure) { _ = try file.copy(copy) } catch {
+        guard error.isOfFile else { throw error }
+        failures.append(error)
+      }
+    }
+    return failures
+  }
+
   /// Whether either file has bytes after the record, as far as the system tells.
   func hasBytes(after last: JournalEnd) -> Bool {
     (0..<CopiedFile.count).contains {
