@@ -42,7 +42,7 @@ struct BulkWork {
     defer { slabs?.endExpecting(plan.byteCount) }
     do {
       try poll()
-      try workers.threads.forEach(units.count, poll: poll) { context, index in
+      let perform = { @Sendable (context: WorkerContext, index: Int) throws in
         let stored = try body(context, units[index])
         if let slab = units[index].slab { appendingTo?.endUnit(of: slab) }
         tally.withLock { tally in
@@ -53,6 +53,12 @@ struct BulkWork {
             if tally.piecesLeft[piece.file] == 0 { tally.filesDone += 1 }
           }
         }
+      }
+      // To wake a thread for one unit takes longer than the unit.
+      if units.count == 1 {
+        try workers.withContext { try perform($0, 0) }
+      } else {
+        try workers.threads.forEach(units.count, poll: poll, perform)
       }
       if control.cancellation?.isCancelled == true { throw ContainerError(.cancelled) }
     } catch {
