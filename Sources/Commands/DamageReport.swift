@@ -43,7 +43,7 @@ final class DamageReport {
     count += 1
     if let path = error.path { paths.insert(path) }
     hasDamage = hasDamage || error.isDamage
-    hasLostNames = hasLostNames || error.code == .tableDamaged
+    hasLostNames = hasLostNames || error.isOfNames
     guard let report = ErrorReport(error) else { return }
     refusal = isOfSources || refusal != nil && refusal != report.status ? .failure : report.status
     report.write(asJSON: asJSON, withRemedy: false)

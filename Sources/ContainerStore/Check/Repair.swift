@@ -16,19 +16,24 @@ extension Verification {
       return try store.withCheckingLoader { try $0.checkCopies() }
     }
     let kinds = Set(store.log.findings.filter { $0.severity == .damage }.map(\.kind))
-    let lossOfTable = store.log.findings.first { $0.kind == .tableDamaged }
-    let unread = store.log.findings.first { $0.kind == .unreadable }
-    if !acceptsLoss, let loss = lossOfTable ?? unread {
+    if !acceptsLoss, let loss {
       try level(uneven)
-      if lossOfTable != nil {
-        throw ContainerError(.tableDamaged, path: store.place, detail: loss.detail)
-      }
-      let cause = IOFailure("read", "the catalog", errno: EIO)
-      throw ContainerError(.ioFailed, path: store.place, detail: loss.detail, cause: cause)
+      throw loss
     }
     return RepairReport(
       findings: store.log.findings, wasWritten: !kinds.isEmpty,
       hasLoss: !kinds.isDisjoint(with: [.journalDamaged, .tableDamaged, .unreadable]))
+  }
+
+  /// The error for what is lost of tables: one of the system where it merely does not read, and all that it reads is whole.
+  private var loss: ContainerError? {
+    let findings = store.log.findings
+    if let lost = findings.first(where: { $0.kind == .tableDamaged }) {
+      return ContainerError(.tableDamaged, path: store.place, detail: lost.detail)
+    }
+    guard let unread = findings.first(where: { $0.kind == .unreadable }) else { return nil }
+    let cause = IOFailure("read", "the catalog", errno: EIO)
+    return ContainerError(.ioFailed, path: store.place, detail: unread.detail, cause: cause)
   }
 
   /// Writes the other copy of blocks that one copy has. The tables stay the same: nothing else knows.
@@ -44,16 +49,17 @@ extension Verification {
     }
   }
 
-  /// Throws `tableDamaged` when all of the oldest table is lost: nothing stands in for it, and what it named would be given up. The table
-  /// that a container is made with names nothing.
+  /// Throws `tableDamaged`, or what the system said, when all of the oldest table is lost: nothing stands in for it, and what it named
+  /// would be given up. The table that a container is made with names nothing.
   private func requireRecords(of oldest: TableFile?) throws {
     let isFirst = try store.withSuperblock { _, body, _ in body.completeGeneration.commit == 0 }
     guard !isFirst, let oldest else { return }
     var position = try oldest.position(of: CatalogKey(bytes: []), .salvaging)
     guard try oldest.next(&position) == nil else { return }
+    if let loss, loss.code == .ioFailed { throw loss }
     throw ContainerError(
       .tableDamaged, path: store.place,
-      detail: "all of the oldest table is lost, and with it what names most files")
+      detail: "all of the oldest table is lost, and with it what may name most files")
   }
 
   /// The catalog without what is lost of tables in both copies; nil when nothing is. Findings are

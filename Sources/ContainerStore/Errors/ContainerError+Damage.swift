@@ -8,6 +8,12 @@
 
 /// Errors that leave other files readable.
 extension ContainerError {
+  /// Whether names may be among what is damaged.
+  package var isOfNames: Bool {
+    let file = (cause as? IOFailure)?.file ?? ""
+    return code == .tableDamaged || CopiedFile.isName(file)
+  }
+
   /// Whether the error concerns the contents at one path only: other files may be whole.
   public var isDamage: Bool {
     switch code {

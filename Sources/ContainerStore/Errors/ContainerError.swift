@@ -151,7 +151,7 @@ extension ContainerError.Code {
   public var remedy: String {
     switch self {
     case .alreadyExists: "choose another place, or remove what is there"
-    case .cancelled: "nothing was left behind; start again when you like"
+    case .cancelled: "nothing half done was left behind; start again when you like"
     case .cannotStore: "leave it out, or store what it points to"
     case .catalogDamaged: "restore the container from a backup, and report how it came about"
     case .closed: "open it again"

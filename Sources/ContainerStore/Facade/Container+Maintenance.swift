@@ -36,7 +36,7 @@ extension Container {
   /// container. With `acceptsLoss`, commits from a damaged record on are given up; for a lost block of
   /// a table, records of older tables stand in, and names that only these have, and files without a
   /// name, come into the folder "from older tables" of the root; where all of the oldest table is lost it throws `tableDamaged` all the
-  /// same. Damage of files'
+  /// same, unless that is the one that the container was made with. Damage of files'
   /// contents stays; ``ContainerReading/verify(control:)`` reports it. Throws the errors of opening
   /// for writing.
   public static func repair(

@@ -13,6 +13,11 @@ final class CopiedFile: Sendable {
   static let copyFolder = "copy"
   static let count = 2
 
+  /// Whether a file of the container is one of two copies.
+  static func isName(_ file: String) -> Bool {
+    [Folder.journal.rawValue, Folder.catalog.rawValue, copyFolder].contains { file.hasPrefix($0 + "/") }
+  }
+
   /// Names of both files in the container.
   static func names(_ id: Identifier, in folder: Folder) -> [String] {
     [folder.rawValue + "/" + id.hex, copyFolder + "/" + id.hex]

@@ -200,6 +200,7 @@ struct Compaction {
     try store.workers.withContext { context in
       var copies: [Copy] = []
       var unit = SealedUnit(context)
+      var last: (file: UInt64, runs: ExtentMap)?
       func write() throws {
         for run in try unit.append(to: store.slabs) { copies[run.owner].runs.append(run.extent) }
       }
@@ -215,7 +216,9 @@ struct Compaction {
             problem = failure
           }
           if let problem {
-            if try records.file(resident.file, hasAnyOf: resident.extent) {
+            let runs = try last?.file == resident.file ? last?.runs : records.runs(of: resident.file)
+            last = runs.map { (resident.file, $0) }
+            if runs?.parted([resident.extent]).known.isEmpty == false {
               receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
             }
             continue
@@ -243,8 +246,9 @@ struct Compaction {
 }
 
 extension CatalogReading {
-  fileprivate func file(_ file: UInt64, hasAnyOf run: Extent) throws -> Bool {
-    guard let bytes = try value(.inode(file)), let inode = try? Inode(bytes) else { return false }
-    return try !ExtentMap(checked: extents(file, inode)).parted([run]).known.isEmpty
+  /// The runs of a file; nil where there is no such file.
+  fileprivate func runs(of file: UInt64) throws -> ExtentMap? {
+    guard let bytes = try value(.inode(file)), let inode = try? Inode(bytes) else { return nil }
+    return ExtentMap(checked: try extents(file, inode))
   }
 }
