@@ -1102,6 +1102,18 @@ class JournalTests(TestCase):
                     with self.changed(cut(10), "slab/00000000"):
                         self.assertEqual(self.assert_found(NOT_CLOSED, "damage: missing")[0], 3)
 
+    def test_unsynced_segments_beside_a_lost_table(self) -> None:
+        """Nobody knows which segments are new, and none is evidence."""
+        builder = self.unsynced(LAST_OF_COMMIT)
+        name = builder.complete.tables[0].id.hex()
+        for slab, lost, commit in ((cut(10), False, 1), (cut(10), True, 3), (cut(1 << 30), True, 3)):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(self.changed(slab, "slab/00000000"))
+                if lost:
+                    stack.enter_context(self.changed(cut(0), f"catalog/{name}", f"copy/{name}"))
+                reading, findings = observe(self.path)
+                self.assertEqual(reading and reading[0], commit, findings)
+
     def test_unsynced_segments_while_a_writer_lives(self) -> None:
         self.unsynced(LAST_OF_COMMIT)
         with self.changed(cut(10), "slab/00000000"), self.writer():

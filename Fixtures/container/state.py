@@ -113,6 +113,8 @@ class Container:
             self.apply_journal(state, journal, contents)
             state.journals.append((journal, contents))
             state.torn, state.commit = contents.torn, contents.end.commit
+            if not journal.link.is_exact:
+                journal.copies.report_absent()
             for text in journal.copies.damage():
                 self.report("damage", "damaged copy", text)
             if contents.damage:
@@ -316,8 +318,6 @@ class Container:
         for version in versions_of(catalog, file_id):
             try:
                 add(version.inode, version.extents)
-            except Lost:
-                raise
             except (ContainerError, FileError):
                 pass
         return found
