@@ -217,8 +217,7 @@ struct LostBlockTests {
         found += 1
       }
       let directory = TemporaryDirectory()
-      let receipt = try opened.backup(to: directory["backup"])
-      #expect(receipt.findings.isEmpty == (loss == .index), "\(receipt.findings)")
+      #expect(try opened.backup(to: directory["backup"]).findings.contains { $0.kind == .tableDamaged })
       try opened.close()
       #expect(found > 0 && found < tree.count, "\(found)")
       expectError(.tableDamaged) { try Container.open(damaged, secret, mode: .readWrite) }
@@ -244,6 +243,23 @@ struct LostBlockTests {
       #expect(left.keys.contains { $0.hasPrefix("/\(Salvage.folderName)/") })
       #expect(left.values.compactMap { $0 }.count > found)
     }
+  }
+
+  /// What the system refuses to read may be whole.
+  @Test func repairDoesNotGiveUpATableThatIsNotRead() throws {
+    let image = try Self.renamed().image
+    let oldest = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
+    let io = RecordingIO(image)
+    io.setCallFault { name, path, _ in
+      name == "read" && (path == oldest || path == DiskImage.copy(of: oldest)) ? EIO : nil
+    }
+    for acceptsLoss in [false, true] {
+      expectError(.ioFailed) {
+        try Container.repair(
+          io: io, credential: secret.credential(), options: Self.options(), acceptsLoss: acceptsLoss)
+      }
+    }
+    #expect(io.image == image)
   }
 
   /// The table of a container's first state names no slab: journals have everything.
@@ -437,6 +453,35 @@ struct UnsyncedCommitTests {
     try opened.close()
   }
 
+  /// Where the table is lost that could tell what a file had before, nobody knows which of its segments are new.
+  @Test(arguments: [false, true]) func nothingIsNewBesideALostTable(isLost: Bool) throws {
+    let io = RecordingIO()
+    let container = try Container.create(io, secret, testOptions(.none))
+    try container.write(testBytes(300_000, seed: 9), to: "/early")
+    container.store.rewriteCatalogAtClosing()
+    try container.close()
+    let writer = try Container.open(
+      io: io, credential: secret.credential(), mode: .readWrite, options: testOptions(.none))
+    let file = try writer.openFile("/early", .readWrite)
+    try file.write([UInt8](repeating: 7, count: 20_000), at: 100_000)
+    try file.close()
+    try writer.write([1], to: "/late")
+    try writer.store.flush(durably: false)
+    let extents = try writer.extents(of: "/early")
+    var image = io.image
+    try writer.close()
+    let new = try #require(extents.first { $0.start == 6 })
+    image.flipBit(0, at: Int(new.offset) + 5, of: SlabStore.name(new.slab))
+    if isLost {
+      let table = try #require(image.files(in: "catalog").first)
+      for name in [table, DiskImage.copy(of: table)] { image[name] = [1, 2, 3] }
+    }
+    let opened = try Container.open(image, secret)
+    let found = try opened.readableTree(at: "/", skipping: { _ in })
+    #expect(found.contains { $0.path == "late" } == isLost)
+    try opened.close()
+  }
+
   @Test func whatIsNotThereIsEvidenceBesideWhatIsNotRead() throws {
     let (image, tree, places) = try Self.victim()
     var torn = image
@@ -604,6 +649,22 @@ struct RefusedReadTests {
     try container.close()
   }
 
+  /// Behind the last record of the other copy there may have been more: whoever opens such a container is told.
+  @Test func ofACopyThatIsMissingAfterACrashIsReported() throws {
+    let (image, tree) = try Self.victim(isOpen: true)
+    let current = try #require(Anatomy(image).journals.first)
+    for name in [current, DiskImage.copy(of: current)] {
+      var damaged = image
+      damaged[name] = nil
+      let container = try Container.open(damaged, secret)
+      #expect(try container.tree() == tree)
+      let findings = container.findings.filter { $0.severity == .damage }
+      #expect(findings.contains { $0.kind == .copyDamaged && $0.detail.contains(name) }, "\(findings)")
+      try container.close()
+    }
+    #expect(try Container.open(image, secret).findings.allSatisfy { $0.severity == .note })
+  }
+
   /// A slab that is damaged as a whole costs its files, and takes nothing more.
   @Test(arguments: codes) func ofASlabCostsItsFiles(code: Int32) throws {
     let (image, tree) = try Self.victim()
@@ -662,7 +723,7 @@ struct RefusedReadTests {
     let directory = TemporaryDirectory()
     let container = try Container.open(damaged, secret)
     #expect(!container.findings.isEmpty)
-    #expect(try container.backup(to: directory["backup"]).findings.isEmpty)
+    #expect(try container.backup(to: directory["backup"]).findings.map(\.kind) == [.tableDamaged])
     try container.close()
     // With the table from elsewhere, everything is there.
     for name in [table, DiskImage.copy(of: table)] {
