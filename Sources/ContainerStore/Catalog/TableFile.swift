@@ -347,8 +347,8 @@ final class TableFile: Sendable {
     var contradictions: [String] = []
     /// The same, with where the block is whole.
     var uneven: [UnevenRecord] = []
-    /// Copies that are missing or have another length.
-    var misfits: [Int] = []
+    /// Copies that cannot be had or have another length, with what is wrong.
+    var misfits: [(copy: Int, reason: String)] = []
     /// Why the system does not read one of the copies, the first time.
     var refusal: IOFailure?
 
@@ -364,8 +364,16 @@ final class TableFile: Sendable {
       check.refusal = loss as? IOFailure
       return check
     }
-    for i in 0..<CopiedFile.count where try byteCount(of: i, &check) != table.byteCount {
-      check.misfits.append(i)
+    for i in 0..<CopiedFile.count {
+      do throws(IOFailure) {
+        guard try file.copy(i).size() != table.byteCount else { continue }
+        check.misfits.append((i, "\(file.names[i]) has another length"))
+      } catch {
+        guard error.isOfFile else { throw error }
+        check.refusal = check.refusal ?? error
+        let isMissing = error.errno == missingFile
+        check.misfits.append((i, isMissing ? "\(file.names[i]) is missing" : "\(error)"))
+      }
     }
     let overhead = UInt64(SecretStreamCipher.overheadByteCount)
     var seen = Counts(entries: 0, dataBlocks: 0)
@@ -396,15 +404,6 @@ final class TableFile: Sendable {
     }
     _ = try blockOfBoth(footer, .footer, &check)
     return check
-  }
-
-  /// The length of a copy; nil when there is no such file.
-  private func byteCount(of copy: Int, _ check: inout Check) throws(IOFailure) -> UInt64? {
-    do throws(IOFailure) { return try file.copy(copy).size() } catch {
-      guard error.isOfFile else { throw error }
-      check.refusal = check.refusal ?? error
-      return nil
-    }
   }
 
   /// The block from a copy that has it whole; nil, and recorded in `check`, when neither has. Also
@@ -446,10 +445,8 @@ final class TableFile: Sendable {
 
   /// Logs the results of a check.
   func report(_ check: Check) {
-    for i in check.misfits {
-      log.add(Finding(.damage, .copyDamaged, "\(file.names[i]) is missing or has another length"))
-    }
-    for (copy, offset) in check.damaged where !check.misfits.contains(copy) {
+    for (_, reason) in check.misfits { log.add(Finding(.damage, .copyDamaged, reason)) }
+    for (copy, offset) in check.damaged where !check.misfits.contains(where: { $0.copy == copy }) {
       log.add(Self.copyDamaged(file.names[copy], at: offset))
     }
     for finding in check.lost { log.add(finding) }
