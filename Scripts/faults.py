@@ -503,8 +503,8 @@ class Faults:
     def check_reading(self, place: Path, prepared: Prepared, fault: Fault, done: subprocess.CompletedProcess[bytes]) -> None:
         found = native_files(place / "out")
         if done.returncode == 0:
-            more = done.stdout.removeprefix(prepared.output)
-            is_finding = done.stdout.startswith(prepared.output) and fault.errno == "EIO" and names_unreadable(more)
+            head, _, rest = done.stdout.partition(prepared.output)
+            is_finding = prepared.output in done.stdout and fault.errno in ("EIO", "ENOLCK") and names_unreadable(head + rest)
             if done.stdout != prepared.output and not is_finding:
                 raise Problem("ended with 0 and printed something else than without the fault")
             if found != prepared.files:
@@ -626,7 +626,7 @@ def leaves_out(prepared: Prepared, fault: Fault, done: subprocess.CompletedProce
 
 
 def names_unreadable(text: bytes) -> bool:
-    """Whether a text tells of one of two copies, or of a lock, that cannot be had. `info` prints it below the rest and ends with 0."""
+    """Whether a text tells of one of two copies, or of a lock, that cannot be had. `info` prints it below the rest, `verify` above."""
     return b"; the other copy is whole (copyDamaged)" in text or b" (superblockSlotTorn)" in text or b" (notLocked)" in text
 
 
