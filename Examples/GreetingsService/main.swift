@@ -61,6 +61,7 @@ func interruptions() -> AsyncStream<Int32> {
       let source = DispatchSource.makeSignalSource(signal: number)
       source.setEventHandler { continuation.yield(number) }
       source.setRegistrationHandler {
+        // Apple's sources do not keep a signal from ending the program.
         #if canImport(Darwin)
           signal(number, SIG_IGN)
         #endif

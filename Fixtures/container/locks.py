@@ -24,11 +24,6 @@ class Lock:
                 require_of_file(error)
             self.file = None
 
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a file to lock."""
-        return self.file is not None
-
     def close(self) -> None:
         """Releases every lock."""
         if self.file is not None:

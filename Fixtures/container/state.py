@@ -56,7 +56,7 @@ class Container:
         self.findings: list[Finding] = []
         self.is_incomplete = False  # what is left after damage of a journal
         self.lock.hold(ENTRY_BYTE)
-        if not self.lock.is_there:
+        if self.lock.file is None:
             self.report("note", "not locked", "no lock: a writer elsewhere would not be noticed")
         check_directories(path)
         self.slot, self.other_slot = choose_slot(path / "superblock", lock.writer_is_alive)
