@@ -122,6 +122,18 @@ package final class RecordingIO: BlockIO {
     }
   }
 
+  /// The next opening finds no file at `path`: another process makes it right behind.
+  package func hideOnce(_ path: String) {
+    let isHidden = Guarded(true)
+    setCallFault { name, opened, _ in
+      guard opened == path, name.hasPrefix("open") else { return nil }
+      return isHidden.withLock { isHidden in
+        defer { isHidden = false }
+        return isHidden ? missingFile : nil
+      }
+    }
+  }
+
   /// Calls `body` with the path before every later sync of a file. It may block that sync; other calls go on.
   package func setSyncObserver(_ body: (@Sendable (String) -> Void)?) {
     state.withLock { $0.syncObserver = body }

@@ -1,6 +1,5 @@
 import ContainerStore
 import Foundation
-import Locks
 import OpenDynamicsTesting
 import SodiumPrimitives
 import TestSupport
@@ -59,14 +58,7 @@ struct StateFileTests {
     let io = RecordingIO()
     try io.createDirectory("")
     _ = try io.open("lock", .createNew)
-    let isFirst = Guarded(true)
-    io.setCallFault { name, path, _ in
-      guard path == "lock", name.hasPrefix("open") else { return nil }
-      return isFirst.withLock { isFirst in
-        defer { isFirst = false }
-        return isFirst ? ENOENT : nil
-      }
-    }
+    io.hideOnce("lock")
     #expect(try StateFile(io).read() == nil)
   }
 

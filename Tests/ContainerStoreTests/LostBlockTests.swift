@@ -223,7 +223,7 @@ struct LostBlockTests {
       expectError(.tableDamaged) { try Container.open(damaged, secret, mode: .readWrite) }
       let findings = try Container.verify(damaged, secret).findings
       #expect(findings.contains { $0.kind == .tableDamaged })
-      // Nobody knows that a slab is in the way.
+      // A lost record may name the slab.
       #expect(!findings.contains { $0.kind == .unknownFile }, "\(findings)")
       let io = RecordingIO(damaged)
       func repair(acceptsLoss: Bool) throws -> RepairReport {
@@ -245,7 +245,7 @@ struct LostBlockTests {
     }
   }
 
-  /// What the system refuses to read may be whole.
+  /// A table that the system refuses to read may be whole.
   @Test func repairDoesNotGiveUpATableThatIsNotRead() throws {
     let image = try Self.renamed().image
     let oldest = try #require(image.files(in: "catalog").max { image[$0]!.count < image[$1]!.count })
@@ -342,7 +342,7 @@ struct LostBlockTests {
     try opened.close()
   }
 
-  /// What a table that was just written lacks is damage of nothing: it is removed again.
+  /// A new table that cannot be read back is no damage of the container: it is removed again.
   @Test func aNewTableThatCannotBeReadLeavesNoFinding() throws {
     let io = RecordingIO()
     let container = try Container.create(io, secret, testOptions())
@@ -428,7 +428,16 @@ struct UnsyncedCommitTests {
     try container.close()
   }
 
-  /// What was durable before is no evidence against a commit that keeps it in one run with what is new.
+  /// Rewrites two segments of "/early", and stores "/late", in commits that are not synced.
+  private static func changeWithoutSync(_ container: Container) throws {
+    let file = try container.openFile("/early", .readWrite)
+    try file.write([UInt8](repeating: 7, count: 20_000), at: 100_000)
+    try file.close()
+    try container.write([1], to: "/late")
+    try container.store.flush(durably: false)
+  }
+
+  /// Segments that were durable before are no evidence against a commit that keeps it in one run with what is new.
   @Test(arguments: [Container.Mode.readOnly, .readWrite])
   func whatWasThereBeforeIsNoEvidence(mode: Container.Mode) throws {
     let io = RecordingIO()
@@ -436,11 +445,7 @@ struct UnsyncedCommitTests {
     try container.write(testBytes(300_000, seed: 9), to: "/early")
     try container.store.flush(durably: true)
     let early = try #require(try container.extents(of: "/early").first)
-    let file = try container.openFile("/early", .readWrite)
-    try file.write([UInt8](repeating: 7, count: 20_000), at: 100_000)
-    try file.close()
-    try container.write([1], to: "/late")
-    try container.store.flush(durably: false)
+    try Self.changeWithoutSync(container)
     let left = try container.extents(of: "/early")
     #expect(left.contains { $0.slab == early.slab && $0.offset == early.offset && $0.count < early.count })
     var image = io.image
@@ -463,11 +468,7 @@ struct UnsyncedCommitTests {
     try container.close()
     let writer = try Container.open(
       io: io, credential: secret.credential(), mode: .readWrite, options: testOptions(.none))
-    let file = try writer.openFile("/early", .readWrite)
-    try file.write([UInt8](repeating: 7, count: 20_000), at: 100_000)
-    try file.close()
-    try writer.write([1], to: "/late")
-    try writer.store.flush(durably: false)
+    try Self.changeWithoutSync(writer)
     let extents = try writer.extents(of: "/early")
     var image = io.image
     try writer.close()
@@ -637,14 +638,7 @@ struct RefusedReadTests {
   func ofALockThatAnotherHasMadeCostsNothing(mode: Container.Mode) throws {
     let (image, tree) = try Self.victim()
     let io = RecordingIO(image)
-    let isFirst = Guarded(true)
-    io.setCallFault { name, path, _ in
-      guard path == "lock", name.hasPrefix("open") else { return nil }
-      return isFirst.withLock { isFirst in
-        defer { isFirst = false }
-        return isFirst ? ENOENT : nil
-      }
-    }
+    io.hideOnce("lock")
     let container = try Container.open(io, secret, mode: mode)
     #expect(try container.tree() == tree && container.findings.isEmpty)
     try container.close()

@@ -54,7 +54,7 @@ struct BulkWork {
           }
         }
       }
-      // To wake a thread for one unit takes longer than the unit.
+      // Another thread would do one unit no sooner, and has to be woken.
       if units.count == 1 {
         try workers.withContext { try perform($0, 0) }
       } else {

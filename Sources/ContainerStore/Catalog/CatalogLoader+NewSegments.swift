@@ -14,9 +14,7 @@ extension CatalogLoader {
       guard let before = try before(file, on: catalog) else { continue }
       let key = CatalogKey.inode(file)
       let changed = commit.changes.last { $0.key == key }
-      guard let bytes = changed.map({ $0.value }) ?? before.inode, let inode = try? Inode(bytes) else {
-        continue
-      }
+      guard let inode = changed.map({ $0.value.flatMap { try? Inode($0) } }) ?? before.inode else { continue }
       for extent in before.runs.parted(extents.map(\.extent)).unknown {
         guard
           try opensIfRead(
@@ -41,14 +39,13 @@ extension CatalogLoader {
     }
   }
 
-  /// What the catalog has of a file before the commit. Nil where some of it is lost: nobody knows, then, which segments are new.
+  /// The inode and the runs of a file before the commit. Returns nil where some of them is lost: nobody knows, then, which segments are new.
   private func before(
     _ file: UInt64, on catalog: LoadedCatalog
-  ) throws -> (inode: [UInt8]?, runs: ExtentMap)? {
+  ) throws -> (inode: Inode?, runs: ExtentMap)? {
     do {
-      let record = try catalog.snapshot.value(.inode(file))
-      let inode = record.flatMap { try? Inode($0) }
-      return (record, ExtentMap(checked: try inode.map { try catalog.snapshot.extents(file, $0) } ?? []))
+      let known = try catalog.snapshot.runs(of: file)
+      return (known?.inode, known?.runs ?? ExtentMap(checked: []))
     } catch  where TableFile.isLoss(error) {
       return nil
     }

@@ -69,6 +69,12 @@ extension CatalogReading {
     return extents
   }
 
+  /// The inode of a file and its runs; nil where there is no such file, or its record is malformed.
+  func runs(of file: UInt64) throws -> (inode: Inode, runs: ExtentMap)? {
+    guard let bytes = try value(.inode(file)), let inode = try? Inode(bytes) else { return nil }
+    return (inode, ExtentMap(checked: try extents(file, inode)))
+  }
+
   /// The inodes of files. They are looked up in the order of their keys, so that each block is
   /// opened once.
   func inodes(_ files: [UInt64]) throws -> [Inode] {

@@ -46,7 +46,7 @@ final class TableFile: Sendable {
     } catch  where error is MalformedBytes || Self.isLoss(error) {
       let (found, refusal) = try blocks.indexBlocks(before: footer.offset, in: file)
       (counts, indexBlocks) = (nil, found ?? [])
-      // What the system does not read may be whole.
+      // A block that the system does not read may be whole.
       loss = found == nil ? refusal ?? Self.thrown(error) : nil
       log.add(loss.map(Self.finding) ?? Self.footerDamaged(error))
     }

@@ -106,7 +106,7 @@ struct Backup {
     let limited = copied.map { (names: $0, end: $0 == ofEnd ? journalEnd?.end.offset : nil) }
     let slabs = try slabs(usage.slabCounters).map { (names: [SlabStore.name($0.slab)], end: $0.end) }
     var files: [Source] = []
-    // What is lost already is lost in the copy, too.
+    // Records that are lost in the container are lost in the copy, too.
     var findings = store.log.findings.filter { [.tableDamaged, .unreadable].contains($0.kind) }
     for (names, end) in limited + slabs {
       let (sources, failure) = try sources(names, end: end)

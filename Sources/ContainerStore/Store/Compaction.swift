@@ -216,7 +216,7 @@ struct Compaction {
             problem = failure
           }
           if let problem {
-            let runs = try last?.file == resident.file ? last?.runs : records.runs(of: resident.file)
+            let runs = try last?.file == resident.file ? last?.runs : records.runs(of: resident.file)?.runs
             last = runs.map { (resident.file, $0) }
             if runs?.parted([resident.extent]).known.isEmpty == false {
               receipt.findings.append(Finding(.damage, .segmentDamaged, "file \(resident.file): \(problem)"))
@@ -242,13 +242,5 @@ struct Compaction {
         throw error
       }
     }
-  }
-}
-
-extension CatalogReading {
-  /// The runs of a file; nil where there is no such file.
-  fileprivate func runs(of file: UInt64) throws -> ExtentMap? {
-    guard let bytes = try value(.inode(file)), let inode = try? Inode(bytes) else { return nil }
-    return ExtentMap(checked: try extents(file, inode))
   }
 }
